@@ -1,0 +1,31 @@
+package idempotency
+
+import "context"
+
+type (
+	requestContextKey struct{}
+	tenantContextKey  struct{}
+)
+
+// NewContext returns ctx carrying the keyed request, for handlers further in.
+func NewContext(ctx context.Context, req Request) context.Context {
+	return context.WithValue(ctx, requestContextKey{}, req)
+}
+
+// FromContext returns the keyed request that NewContext put into ctx.
+func FromContext(ctx context.Context) (Request, bool) {
+	req, ok := ctx.Value(requestContextKey{}).(Request)
+	return req, ok
+}
+
+// WithTenant returns ctx carrying the tenant of the authenticated caller.
+func WithTenant(ctx context.Context, t Tenant) context.Context {
+	return context.WithValue(ctx, tenantContextKey{}, t)
+}
+
+// TenantOf returns the tenant that WithTenant put into ctx. A context without
+// one has no tenant (""), to which no record belongs.
+func TenantOf(ctx context.Context) Tenant {
+	t, _ := ctx.Value(tenantContextKey{}).(Tenant)
+	return t
+}

@@ -1,0 +1,166 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sekali/sekali/idempotency"
+)
+
+// Draft is what a client asks for; nil and zero members take the type's values.
+type Draft struct {
+	Type        Type
+	Payload     []byte // JSON; empty means null
+	BusinessKey string
+	RunAt       time.Time // in the past means now
+	Delay       time.Duration
+	Priority    *int
+	MaxAttempts *int
+	Timeout     *time.Duration
+}
+
+// Jobs is the client's side of the domain: submit and read.
+type Jobs struct {
+	Types    Types
+	Acceptor Acceptor
+	Reader   Reader
+	Clock    Clock
+	Waiters  *Waiters
+	// Render makes the stored 202 of a new job. It is a pure function: record,
+	// response and job are committed together, before anybody is answered.
+	Render func(Job) idempotency.Response
+	// Wake is told the type of each accepted job that may run now.
+	Wake func(Type)
+}
+
+// Submit accepts the draft under the request's key, or returns what the key
+// was accepted for. Errors: ErrUnknownType, those of idempotency.Answer, and
+// those of Acceptor.
+func (s *Jobs) Submit(ctx context.Context, req idempotency.Request, d Draft) (Receipt, error) {
+	settings, ok := s.Types[d.Type]
+	if !ok {
+		return s.Refuse(ctx, req, ErrUnknownType)
+	}
+	j := s.build(req, d, settings)
+	receipt, err := s.Acceptor.Accept(ctx, Submission{
+		Request: req, Job: j, Response: s.Render(j), OnConflict: settings.OnConflict,
+	})
+	if err != nil {
+		return Receipt{}, err
+	}
+	if receipt.Record.Fresh && !receipt.Alias {
+		if j.Status == Pending {
+			s.Wake(j.Type)
+		}
+		return receipt, nil
+	}
+	return answered(receipt, req)
+}
+
+// Refuse is for a request that cannot be accepted: if its key was accepted
+// before (the rules may have changed since), the client gets that answer
+// (contract row 70), else the reason why.
+func (s *Jobs) Refuse(ctx context.Context, req idempotency.Request, why error) (Receipt, error) {
+	receipt, err := s.Reader.Find(ctx, req.Tenant, req.Key)
+	if errors.Is(err, ErrNotFound) {
+		return Receipt{}, why
+	}
+	if err != nil {
+		return Receipt{}, err
+	}
+	return answered(receipt, req)
+}
+
+// answered compares the request with what its key stands for.
+func answered(receipt Receipt, req idempotency.Request) (Receipt, error) {
+	response, err := idempotency.Answer(receipt.Record, req)
+	if err != nil {
+		return Receipt{}, err
+	}
+	receipt.Record.Response = response
+	return receipt, nil
+}
+
+func (s *Jobs) build(req idempotency.Request, d Draft, settings Settings) Job {
+	now := s.Clock.Now()
+	j := Job{
+		ID:          NewID(now, slotFor(req.Tenant, req.Key, d.Type, d.BusinessKey)),
+		Tenant:      req.Tenant,
+		Key:         req.Key,
+		Type:        d.Type,
+		Status:      Pending,
+		Payload:     d.Payload,
+		BusinessKey: d.BusinessKey,
+		Priority:    settings.Priority,
+		RunAt:       now,
+		Timeout:     settings.Timeout,
+		MaxAttempts: settings.MaxAttempts,
+		Generation:  1,
+		Version:     1,
+		CreatedAt:   now,
+	}
+	if len(j.Payload) == 0 {
+		j.Payload = []byte("null")
+	}
+	if at := d.RunAt.UTC().Truncate(time.Millisecond); at.After(now) {
+		j.RunAt = at
+	}
+	if d.Delay > 0 {
+		j.RunAt = now.Add(d.Delay)
+	}
+	if j.RunAt.After(now) {
+		j.Status = Scheduled
+	}
+	if d.Priority != nil {
+		j.Priority = *d.Priority
+	}
+	if d.MaxAttempts != nil {
+		j.MaxAttempts = *d.MaxAttempts
+	}
+	if d.Timeout != nil {
+		j.Timeout = *d.Timeout
+	}
+	return j
+}
+
+// Get returns the tenant's job of the key as it is now, and whether the key is
+// an alias of it. Errors: ErrNotFound, *ExpiredError, ErrUnavailable.
+func (s *Jobs) Get(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (Receipt, error) {
+	receipt, err := s.Reader.Find(ctx, tenant, key)
+	if err != nil {
+		return Receipt{}, err
+	}
+	if receipt.Record.State == idempotency.Retired {
+		return Receipt{}, &ExpiredError{ExpiredAt: receipt.Record.ExpiresAt, Status: receipt.Job.Status}
+	}
+	return receipt, nil
+}
+
+// List returns a page of jobs, newest first.
+func (s *Jobs) List(ctx context.Context, f Filter) ([]Job, error) { return s.Reader.List(ctx, f) }
+
+// Await blocks until the receipt's job has finished (or, with anyChange, has
+// moved past the version it has there), wait is over, or ctx ends, and returns
+// the receipt as it is then. Waiting holds no connection of the database.
+func (s *Jobs) Await(ctx context.Context, r Receipt, wait time.Duration, anyChange bool) (Receipt, error) {
+	if r.Job.Status.Finished() {
+		return r, nil
+	}
+	woken, stop := s.Waiters.Wait(r.Job.ID, r.Job.Version, !anyChange)
+	defer stop()
+	// The job may have moved between the read of r and the registration.
+	now, err := s.Get(ctx, r.Record.Tenant, r.Record.Key)
+	if err != nil || now.Job.Status.Finished() || anyChange && now.Job.Version != r.Job.Version {
+		return now, err
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return now, context.Cause(ctx)
+	case <-timer.C:
+	case <-woken:
+	}
+	return s.Get(ctx, r.Record.Tenant, r.Record.Key)
+}
