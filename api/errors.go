@@ -1,0 +1,202 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sekali/sekali/idempotency"
+	"github.com/sekali/sekali/job"
+)
+
+// Errors of the HTTP surface itself.
+var (
+	// ErrRouteNotFound: no resource has this path.
+	ErrRouteNotFound = errors.New("api: route not found")
+	// ErrShuttingDown: this process takes no new work.
+	ErrShuttingDown = errors.New("api: shutting down")
+	// ErrBodyUnreadable: the body broke off or is malformed on the wire.
+	ErrBodyUnreadable = errors.New("api: body is unreadable")
+	// ErrRequestTimeout: the client took too long to send its request, or left.
+	ErrRequestTimeout = errors.New("api: request timed out")
+)
+
+// ValidationError reports everything that is wrong with a request at once.
+type ValidationError struct {
+	Errors []FieldError
+}
+
+func (e *ValidationError) Error() string {
+	texts := make([]string, 0, len(e.Errors))
+	for _, f := range e.Errors {
+		texts = append(texts, f.Pointer+" "+f.Detail)
+	}
+	return "api: validation failed: " + strings.Join(texts, "; ")
+}
+
+// MediaTypeError reports a body of a type or coding that is not taken here.
+type MediaTypeError struct {
+	Detail string // what to send instead
+}
+
+func (e *MediaTypeError) Error() string { return "api: unsupported media type: " + e.Detail }
+
+// TooLargeError reports a body of more than Limit bytes.
+type TooLargeError struct {
+	Limit int64
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("api: request is larger than %d bytes", e.Limit)
+}
+
+// MethodNotAllowedError reports a method that the resource does not have.
+type MethodNotAllowedError struct {
+	Allow []string
+}
+
+func (e *MethodNotAllowedError) Error() string { return "api: method is not allowed" }
+
+// NotFinishedError reports a job whose result was asked for too early.
+type NotFinishedError struct {
+	Key     idempotency.Key
+	RetryIn time.Duration
+}
+
+func (e *NotFinishedError) Error() string { return "api: job has not finished" }
+
+// NoResultError reports a finished job that left no result.
+type NoResultError struct {
+	Key idempotency.Key
+}
+
+func (e *NoResultError) Error() string { return "api: job has no result" }
+
+// When to come back. A store that is away is not hammered by those who wait
+// for it; a broken commit is settled by the next request at once; another
+// replica answers for one that is shutting down.
+const (
+	retryUnavailable = 2 * time.Second
+	retryOutcome     = 1 * time.Second
+	retryShutdown    = 2 * time.Second
+	retryBusinessKey = 5 * time.Second
+)
+
+// A rule recognises one error and says which problem it is.
+type rule func(error) (Problem, bool)
+
+// table is the only place that turns errors into statuses: 400 asks for another
+// request, 409 and 503 for the same one again, 422 is for a key that can never
+// have this request. The first rule that fits decides, so an error that wraps
+// two is what stands first here. The clients' copy is docs/problems.
+var table = []rule{
+	is(idempotency.ErrKeyMissing, Problem{
+		Code: "idempotency-key-missing", Status: http.StatusBadRequest, Title: "The Idempotency-Key header is missing",
+		Detail: `Send the header Idempotency-Key with a value of your own for this operation, and the same value whenever you repeat it: Idempotency-Key: "order-42".`,
+	}),
+	of(keyInvalid),
+	of(mismatch),
+	of(inProgress),
+	is(idempotency.ErrInterrupted, Problem{
+		Code: "idempotency-outcome-unknown", Status: http.StatusUnprocessableEntity, Title: "The outcome of the first request is unknown",
+		Detail: "The first request with this key was interrupted. It is not run again: find out what it did before you use a new key.",
+	}),
+	of(retired),
+	of(validation),
+	of(jsonRefused),
+	is(job.ErrUnknownType, Problem{
+		Code: "unknown-job-type", Status: http.StatusBadRequest, Title: "The job type is unknown",
+		Detail: "No job type of this name is configured here. The key was not used up.",
+		Errors: []FieldError{{Pointer: "/type", Rule: "configured", Detail: "must name a configured job type"}},
+	}),
+	is(job.ErrNotFound, Problem{
+		Code: "job-not-found", Status: http.StatusNotFound, Title: "There is no such job",
+		Detail: "No job has this key.",
+	}),
+	of(jobExpired),
+	of(businessKeyConflict),
+	of(notFinished),
+	of(noResult),
+	is(job.ErrOutcomeUnknown, Problem{
+		Code: "idempotency-outcome-unknown-retry", Status: http.StatusServiceUnavailable, Title: "The outcome of this request is not known yet",
+		Detail:    "The connection to the database broke while the request was being recorded. Send it again with the same key to learn whether it was.",
+		Retryable: true, retryIn: retryOutcome,
+	}),
+	is(ErrShuttingDown, shuttingDown),
+	is(job.ErrShutdown, shuttingDown),
+	is(job.ErrUnavailable, unavailable),
+	is(context.DeadlineExceeded, unavailable),
+	of(mediaType),
+	of(tooLarge),
+	is(ErrBodyUnreadable, Problem{
+		Code: "body-unreadable", Status: http.StatusBadRequest, Title: "The request's body could not be read",
+		Detail: "The body broke off or is malformed. The key was not used up.", closing: true,
+	}),
+	is(ErrRequestTimeout, timedOut),
+	is(context.Canceled, timedOut), // the client has left, nobody reads this
+	is(ErrRouteNotFound, Problem{
+		Code: "route-not-found", Status: http.StatusNotFound, Title: "There is nothing at this path",
+		Detail: "No resource has this path. A slash within a key is written %2F.",
+	}),
+	of(methodNotAllowed),
+}
+
+// internal is what any other error is: its text is for the log alone.
+var internal = Problem{
+	Code: "internal", Status: http.StatusInternalServerError, Title: "Internal error",
+	Detail: "The gateway failed to answer. Its log names the cause under this instance.",
+}
+
+var shuttingDown = Problem{
+	Code: "shutting-down", Status: http.StatusServiceUnavailable, Title: "The gateway is shutting down",
+	Detail:    "This process takes no new work. Send the same request again, with the same key.",
+	Retryable: true, retryIn: retryShutdown, closing: true,
+}
+
+var unavailable = Problem{
+	Code: codeUnavailable, Status: http.StatusServiceUnavailable, Title: "The database is not available",
+	Detail:    "The database did not answer in time. Nothing was recorded: send the same request again.",
+	Retryable: true, retryIn: retryUnavailable,
+}
+
+var timedOut = Problem{
+	Code: "request-timeout", Status: http.StatusRequestTimeout, Title: "The request took too long",
+	Detail:    "The request did not arrive completely in time. The key was not used up: send it again.",
+	Retryable: true, closing: true,
+}
+
+const (
+	codeUnavailable      = "idempotency-store-unavailable"
+	codeUnavailableReads = "store-unavailable"
+)
+
+func problemOf(err error, method string) Problem {
+	p := internal
+	for _, match := range table {
+		if found, ok := match(err); ok {
+			p = found
+			break
+		}
+	}
+	if p.Code == codeUnavailable && (method == http.MethodGet || method == http.MethodHead) {
+		p.Code = codeUnavailableReads
+	}
+	return p
+}
+
+func is(target error, p Problem) rule {
+	return func(err error) (Problem, bool) { return p, errors.Is(err, target) }
+}
+
+func of[E error](build func(E) Problem) rule {
+	return func(err error) (Problem, bool) {
+		var e E
+		if !errors.As(err, &e) {
+			return Problem{}, false
+		}
+		return build(e), true
+	}
+}

@@ -1,0 +1,168 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sekali/sekali/api"
+	"github.com/sekali/sekali/idempotency"
+	"github.com/sekali/sekali/job"
+)
+
+func TestWriteError_Table(t *testing.T) {
+	t.Parallel()
+	secret := errors.New("pq: password of 10.0.0.7")
+	tests := []struct {
+		name       string
+		err        error
+		method     string
+		status     int
+		code       string
+		retryAfter string
+		retryable  bool
+	}{
+		{"Contract_Row1", idempotency.ErrKeyMissing, "POST", 400, "idempotency-key-missing", "", false},
+		{"Contract_Row7", &idempotency.KeyError{Reason: "syntax"}, "POST", 400, "idempotency-key-invalid", "", false},
+		{"Contract_Row21", &api.TooLargeError{Limit: 5}, "POST", 413, "request-too-large", "", false},
+		{"Contract_Row22", fmt.Errorf("%w: %w", api.ErrBodyUnreadable, secret), "POST", 400, "body-unreadable", "", false},
+		{"Contract_Row22 slow", api.ErrRequestTimeout, "POST", 408, "request-timeout", "", true},
+		{"Contract_Row23", &api.MediaTypeError{Detail: "send JSON"}, "POST", 415, "unsupported-media-type", "", false},
+		{"Contract_Row25", &idempotency.JSONError{Reason: "duplicate", Pointer: "/a"}, "POST", 400, "validation-failed", "", false},
+		{"Contract_Row27", &idempotency.MismatchError{Part: "body"}, "POST", 422, "idempotency-key-reused", "", false},
+		{"Contract_Row67", &idempotency.InProgressError{RetryIn: 1200 * time.Millisecond}, "POST", 409, "idempotency-key-in-use", "2", true},
+		{"Contract_Row67 nothing known", &idempotency.InProgressError{}, "POST", 409, "idempotency-key-in-use", "1", true},
+		{"Contract_Row30 at most five", &idempotency.InProgressError{RetryIn: time.Hour}, "POST", 409, "idempotency-key-in-use", "5", true},
+		{"Contract_Row43", idempotency.ErrInterrupted, "POST", 422, "idempotency-outcome-unknown", "", false},
+		{"Contract_Row57", &idempotency.RetiredError{ExpiredAt: now}, "POST", 422, "idempotency-key-retired", "", false},
+		{"Contract_Row69", &api.ValidationError{Errors: []api.FieldError{{Pointer: "/x"}}}, "POST", 400, "validation-failed", "", false},
+		{"Contract_Row71", job.ErrUnknownType, "POST", 400, "unknown-job-type", "", false},
+		{"Contract_Row80", &job.BusinessKeyError{Holder: "a/b"}, "POST", 409, "business-key-conflict", "5", true},
+		{"Contract_Row82", fmt.Errorf("accept: %w", errors.Join(job.ErrUnavailable, secret)), "POST", 503, "idempotency-store-unavailable", "2", true},
+		{"Contract_Row83", job.ErrOutcomeUnknown, "POST", 503, "idempotency-outcome-unknown-retry", "1", true},
+		{"Contract_Row84", api.ErrShuttingDown, "POST", 503, "shutting-down", "2", true},
+		{"Contract_Row84 while waiting", job.ErrShutdown, "POST", 503, "shutting-down", "2", true},
+		{"Contract_Row91", fmt.Errorf("find: %w", job.ErrNotFound), "GET", 404, "job-not-found", "", false},
+		{"Contract_Row92", &job.ExpiredError{ExpiredAt: now, Status: job.Failed}, "GET", 410, "job-expired", "", false},
+		{"Contract_Row95", &api.NotFinishedError{Key: "k", RetryIn: 3 * time.Second}, "GET", 409, "job-not-finished", "3", true},
+		{"Contract_Row97", &api.NoResultError{Key: "k"}, "GET", 404, "job-has-no-result", "", false},
+		{"Contract_Row101", job.ErrUnavailable, "GET", 503, "store-unavailable", "2", true},
+		{"Contract_Row101 HEAD", job.ErrUnavailable, "HEAD", 503, "store-unavailable", "2", true},
+		{"Contract_Row115", api.ErrRouteNotFound, "GET", 404, "route-not-found", "", false},
+		{"Contract_Row115 method", &api.MethodNotAllowedError{Allow: []string{"GET", "HEAD"}}, "PUT", 405, "method-not-allowed", "", false},
+		{"deadline", context.DeadlineExceeded, "GET", 503, "store-unavailable", "2", true},
+		{"Failure_BR90 client left", context.Canceled, "GET", 408, "request-timeout", "", true},
+		{"unknown error", secret, "POST", 500, "internal", "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, report := api.WithReport(context.Background())
+			r := httptest.NewRequest(tt.method, "/jobs", nil).WithContext(ctx)
+			w := httptest.NewRecorder()
+			api.WriteError(w, r, tt.err)
+
+			p := problem(t, w)
+			if w.Code != tt.status || p.Status != tt.status || p.Code != tt.code {
+				t.Errorf("got %d %d %s, want %d %s", w.Code, p.Status, p.Code, tt.status, tt.code)
+			}
+			if got := w.Header().Get("Retry-After"); got != tt.retryAfter || p.Retryable != tt.retryable {
+				t.Errorf("Retry-After %q, retryable %t; want %q, %t", got, p.Retryable, tt.retryAfter, tt.retryable)
+			}
+			checkProblem(t, w.Header(), p)
+			if strings.Contains(w.Body.String(), secret.Error()) {
+				t.Error("an internal text is shown")
+			}
+			if report.Code != p.Code || report.Instance != p.Instance || !errors.Is(report.Err, tt.err) {
+				t.Errorf("report is %+v", report)
+			}
+		})
+	}
+}
+
+func problem(t *testing.T, w *httptest.ResponseRecorder) api.Problem {
+	t.Helper()
+	var p api.Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		t.Fatalf("%s: %v", w.Body, err)
+	}
+	return p
+}
+
+var instanceForm = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+
+// checkProblem holds every problem to what contract section H says of all.
+func checkProblem(t *testing.T, h http.Header, p api.Problem) {
+	t.Helper()
+	if h.Get("Content-Type") != "application/problem+json" || h.Get("Error-Source") != "gateway" || h.Get("Cache-Control") != "no-store" {
+		t.Errorf("headers are %v", h)
+	}
+	if p.Type != api.DocsURL+"/problems/"+p.Code || p.Title == "" || p.Detail == "" || !instanceForm.MatchString(p.Instance) {
+		t.Errorf("problem is %+v", p)
+	}
+	seconds, err := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
+	if (err == nil) != (p.RetryAfterMS > 0) || p.RetryAfterMS > seconds*1000 {
+		t.Errorf("Retry-After is %q, retry_after_ms is %d", h.Get("Retry-After"), p.RetryAfterMS)
+	}
+	if about := h.Get("Link") != ""; about != strings.HasPrefix(p.Code, "idempotency-") {
+		t.Errorf("Link is %q", h.Get("Link"))
+	}
+}
+
+func TestWriteError_Members(t *testing.T) {
+	t.Parallel()
+	keyed := idempotency.NewContext(context.Background(), idempotency.Request{Key: "a/b"})
+	write := func(ctx context.Context, err error) (*httptest.ResponseRecorder, api.Problem) {
+		w := httptest.NewRecorder()
+		api.WriteError(w, httptest.NewRequest("POST", "/jobs", nil).WithContext(ctx), err)
+		return w, problem(t, w)
+	}
+	t.Run("mismatch names the part, the key and the job, nothing stored", func(t *testing.T) {
+		t.Parallel()
+		_, p := write(keyed, &idempotency.MismatchError{Part: idempotency.PartTarget})
+		if p.IdempotencyKey != "a/b" || p.Job != "/jobs/a%2Fb" || !strings.Contains(p.Detail, "target") {
+			t.Errorf("problem is %+v", p)
+		}
+	})
+	t.Run("refusal before the accept names no job", func(t *testing.T) {
+		t.Parallel()
+		if _, p := write(keyed, job.ErrUnknownType); p.Job != "" || p.IdempotencyKey != "a/b" || p.Errors[0].Pointer != "/type" {
+			t.Errorf("problem is %+v", p)
+		}
+	})
+	t.Run("length has the limit", func(t *testing.T) {
+		t.Parallel()
+		if _, p := write(context.Background(), &idempotency.KeyError{Reason: "length", Limit: 255}); p.Reason != "length" || p.Limit != 255 {
+			t.Errorf("problem is %+v", p)
+		}
+	})
+	t.Run("expired job", func(t *testing.T) {
+		t.Parallel()
+		if _, p := write(context.Background(), &job.ExpiredError{ExpiredAt: now, Status: job.Failed}); p.ExpiredAt == nil || !p.ExpiredAt.Equal(now) || p.JobStatus != "failed" {
+			t.Errorf("problem is %+v", p)
+		}
+	})
+	t.Run("business key has the holder", func(t *testing.T) {
+		t.Parallel()
+		if _, p := write(keyed, &job.BusinessKeyError{Holder: "holder"}); p.Job != "/jobs/holder" {
+			t.Errorf("problem is %+v", p)
+		}
+	})
+	t.Run("shutdown closes the connection, 405 has Allow", func(t *testing.T) {
+		t.Parallel()
+		if w, _ := write(keyed, job.ErrShutdown); w.Header().Get("Connection") != "close" {
+			t.Errorf("headers are %v", w.Header())
+		}
+		if w, _ := write(keyed, &api.MethodNotAllowedError{Allow: []string{"GET", "HEAD"}}); w.Header().Get("Allow") != "GET, HEAD" {
+			t.Errorf("headers are %v", w.Header())
+		}
+	})
+}

@@ -1,0 +1,39 @@
+package api
+
+import (
+	"context"
+
+	"github.com/sekali/sekali/idempotency"
+	"github.com/sekali/sekali/job"
+)
+
+// Report is what a request turned out to be about, for those who log and count
+// it after it was answered. Whoever learns something writes it down; it is
+// used by one request, and read when its handler has returned.
+type Report struct {
+	Request  idempotency.Request // tenant, key and fingerprint, as far as known
+	Job      job.Job             // the job of the answer, if there is one
+	Type     job.Type            // the type that a submission named, known or not
+	Code     string              // of the problem that was answered
+	Instance string              // of the problem
+	Err      error               // the whole error, for the log alone
+}
+
+type reportContextKey struct{}
+
+// WithReport returns ctx carrying a report, and that report. A ctx that has one
+// already keeps it.
+func WithReport(ctx context.Context) (context.Context, *Report) {
+	if report, ok := ctx.Value(reportContextKey{}).(*Report); ok {
+		return ctx, report
+	}
+	report := &Report{}
+	return context.WithValue(ctx, reportContextKey{}, report), report
+}
+
+// ReportOf returns the report of ctx. Without one it returns a report that
+// nobody reads.
+func ReportOf(ctx context.Context) *Report {
+	_, report := WithReport(ctx)
+	return report
+}

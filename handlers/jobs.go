@@ -1,0 +1,171 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/sekali/sekali/api"
+	"github.com/sekali/sekali/idempotency"
+	"github.com/sekali/sekali/job"
+)
+
+// domain is what the handlers need of job.Jobs.
+type domain interface {
+	Submit(ctx context.Context, req idempotency.Request, d job.Draft) (job.Receipt, error)
+	Refuse(ctx context.Context, req idempotency.Request, why error) (job.Receipt, error)
+	Get(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error)
+	List(ctx context.Context, f job.Filter) ([]job.Job, error)
+	Await(ctx context.Context, r job.Receipt, wait time.Duration, anyChange bool) (job.Receipt, error)
+}
+
+var _ domain = (*job.Jobs)(nil)
+
+// defaultMaxWait is short of what proxies commonly allow a silent connection.
+const defaultMaxWait = 60 * time.Second
+
+// JobsConfig is what Jobs needs besides the domain.
+type JobsConfig struct {
+	MaxWait time.Duration // longest Prefer: wait that is granted; 0 means 60 s
+	Clock   job.Clock
+}
+
+// Jobs answers the requests about jobs.
+type Jobs struct {
+	domain  domain
+	maxWait time.Duration
+	clock   job.Clock
+}
+
+// NewJobs makes the handlers of /jobs.
+func NewJobs(d domain, c JobsConfig) *Jobs {
+	return &Jobs{domain: d, maxWait: cmp.Or(c.MaxWait, defaultMaxWait), clock: c.Clock}
+}
+
+// Get answers GET /jobs/{key}: the job as it is now, or 304. With a preference
+// to wait it blocks until the job has finished or, if the client names the
+// version that it knows, until there is another one.
+func (j *Jobs) Get(w http.ResponseWriter, r *http.Request) error {
+	wait, err := j.waitAsked(r)
+	if err != nil {
+		return err
+	}
+	receipt, err := j.find(r)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	conditional := r.Header.Get("If-None-Match") != ""
+	known := api.NoneMatch(r, api.JobETag(receipt.Job))
+	if wait != nil {
+		if known || !conditional {
+			if receipt, err = j.domain.Await(r.Context(), receipt, *wait, conditional); err != nil {
+				return err
+			}
+		}
+		h.Set("Preference-Applied", api.WaitApplied(*wait))
+	}
+	setJobHeader(h, receipt, "")
+	h.Set("Vary", "Prefer")
+	h.Set("ETag", api.JobETag(receipt.Job))
+	j.setPace(h, receipt.Job, wait)
+	if api.NoneMatch(r, api.JobETag(receipt.Job)) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	api.WriteJob(w, receipt.Job)
+	return nil
+}
+
+// Result answers GET /jobs/{key}/result with the bytes that the executor gave.
+func (j *Jobs) Result(w http.ResponseWriter, r *http.Request) error {
+	receipt, err := j.find(r)
+	if err != nil {
+		return err
+	}
+	found := receipt.Job
+	if !found.Status.Finished() {
+		return &api.NotFinishedError{Key: found.Key, RetryIn: api.RetryAfter(found, j.clock.Now())}
+	}
+	if found.Status != job.Succeeded || found.Result == nil {
+		return &api.NoResultError{Key: found.Key}
+	}
+	h := w.Header()
+	setJobHeader(h, receipt, "/result")
+	h.Set("ETag", api.ResultETag(*found.Result))
+	api.SetExpires(h, found.ExpiresAt)
+	if api.NoneMatch(r, api.ResultETag(*found.Result)) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	api.WriteResult(w, *found.Result)
+	return nil
+}
+
+// find reads the job that the path names. A key that cannot exist is not looked
+// for: it would be the database's problem to say so.
+func (j *Jobs) find(r *http.Request) (job.Receipt, error) {
+	text, err := url.PathUnescape(chi.URLParam(r, "key"))
+	key := idempotency.Key(text)
+	if err != nil || !key.Valid() {
+		return job.Receipt{}, job.ErrNotFound
+	}
+	tenant := idempotency.TenantOf(r.Context())
+	report := api.ReportOf(r.Context())
+	report.Request = idempotency.Request{Tenant: tenant, Key: key}
+	receipt, err := j.domain.Get(r.Context(), tenant, key)
+	if err != nil {
+		return job.Receipt{}, err
+	}
+	receipt.Record.Tenant, receipt.Record.Key = tenant, key
+	report.Job = receipt.Job
+	return receipt, nil
+}
+
+// waitAsked is how long a GET may wait, nil if it does not ask to. The header
+// wins over the query; HEAD never waits.
+func (j *Jobs) waitAsked(r *http.Request) (*time.Duration, error) {
+	if r.Method == http.MethodHead {
+		return nil, nil
+	}
+	prefer := api.ParsePrefer(r.Header.Values("Prefer"))
+	if prefer.Wait == nil {
+		wait, err := api.ParseWait(r.URL.Query())
+		if err != nil {
+			return nil, err
+		}
+		prefer.Wait = wait
+	}
+	granted, ok := prefer.Grant(j.maxWait)
+	if !ok {
+		return nil, nil
+	}
+	return &granted, nil
+}
+
+// setPace tells when asking again is worth it: never once the job has finished,
+// at once for who has just waited.
+func (j *Jobs) setPace(h http.Header, found job.Job, waited *time.Duration) {
+	switch {
+	case found.Status.Finished():
+		api.SetExpires(h, found.ExpiresAt)
+	case waited != nil && *waited > 0:
+		api.SetRetryAfter(h, 0)
+	default:
+		api.SetRetryAfter(h, api.RetryAfter(found, j.clock.Now()))
+	}
+}
+
+// setJobHeader sets what all answers about one job share. An alias names the
+// job that it stands for.
+func setJobHeader(h http.Header, receipt job.Receipt, below string) {
+	h.Set("Cache-Control", "private, no-cache")
+	if receipt.Alias {
+		h.Set("Content-Location", api.JobURL(receipt.Job.Key)+below)
+		h.Set("Idempotency-Status", job.DuplicateIgnored)
+	}
+}

@@ -1,0 +1,139 @@
+package telemetry
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Labels for what is outside a closed set.
+const (
+	UnknownType = "unknown"   // a job type that is not configured
+	Unmatched   = "unmatched" // a path that no route matches
+	OtherMethod = "other"
+	PartRedis   = "redis"
+)
+
+// The results of a submission.
+const (
+	SubmitAccepted         = "accepted"
+	SubmitReplayed         = "replayed"
+	SubmitDuplicateIgnored = "duplicate_ignored" // bound to the holder of its business key
+	SubmitRefused          = "refused"
+)
+
+var (
+	submitResults   = []string{SubmitAccepted, SubmitReplayed, SubmitDuplicateIgnored, SubmitRefused}
+	attemptOutcomes = []string{"succeeded", "failed", "lost", "released", "cancelled"}
+	staleCalls      = []string{"extend", "finish", "requeue"}
+	methods         = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+)
+
+// Buckets reach from a cache hit to the longest wait, and from a statement to
+// the longest attempt that is not exceptional.
+var (
+	httpBuckets    = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60}
+	attemptBuckets = []float64{.005, .025, .1, .5, 1, 5, 15, 60, 300, 1800}
+)
+
+// Metrics is every metric of the program. No label carries a key, a path or
+// any other text of a client's choice.
+type Metrics struct {
+	HTTPRequests      *prometheus.CounterVec   // method, route, status
+	HTTPSeconds       *prometheus.HistogramVec // route
+	Submissions       *prometheus.CounterVec   // type, result
+	Replays           prometheus.Counter
+	Mismatches        prometheus.Counter
+	DuplicatesIgnored prometheus.Counter
+	Attempts          *prometheus.CounterVec   // type, outcome
+	AttemptSeconds    *prometheus.HistogramVec // type
+	Running           *prometheus.GaugeVec     // type
+	Claimed           *prometheus.CounterVec   // type
+	Rescued           prometheus.Counter
+	StaleCalls        *prometheus.CounterVec // call
+	LoopErrors        *prometheus.CounterVec // loop
+	RunningPastLease  prometheus.Gauge
+	Degraded          *prometheus.GaugeVec // part
+	AbandonedAttempts prometheus.Counter
+
+	types []string
+}
+
+// NewMetrics registers all metrics. types are the configured job types: series
+// of closed label sets stand at 0 from the start, so that a rate over the first
+// event is not lost. Registering twice with one registerer panics.
+func NewMetrics(reg prometheus.Registerer, types []string) *Metrics {
+	f := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: "sekali_" + name, Help: help})
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: "sekali_" + name, Help: help}, labels)
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return f.NewGaugeVec(prometheus.GaugeOpts{Name: "sekali_" + name, Help: help}, labels)
+	}
+	histograms := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return f.NewHistogramVec(prometheus.HistogramOpts{Name: "sekali_" + name, Help: help, Buckets: buckets}, labels)
+	}
+	m := &Metrics{
+		HTTPRequests:      counters("http_requests_total", "Answered HTTP requests.", "method", "route", "status"),
+		HTTPSeconds:       histograms("http_request_seconds", "Time to answer an HTTP request, waiting included.", httpBuckets, "route"),
+		Submissions:       counters("submissions_total", "Submissions of jobs.", "type", "result"),
+		Replays:           counter("replays_total", "Keyed requests that got the answer of the first one."),
+		Mismatches:        counter("mismatches_total", "Keyed requests refused because their key was used for another one."),
+		DuplicatesIgnored: counter("duplicates_ignored_total", "Submissions and jobs recognised as done before under another key."),
+		Attempts:          counters("attempts_total", "Attempts that ended.", "type", "outcome"),
+		AttemptSeconds:    histograms("attempt_seconds", "Duration of attempts.", attemptBuckets, "type"),
+		Running:           gauges("jobs_running", "Jobs that this process runs now.", "type"),
+		Claimed:           counters("jobs_claimed_total", "Jobs that this process claimed.", "type"),
+		Rescued:           counter("jobs_rescued_total", "Jobs brought back after their lease had expired."),
+		StaleCalls:        counters("stale_calls_total", "Calls refused because their lease was not the job's any more.", "call"),
+		LoopErrors:        counters("loop_errors_total", "Rounds of a loop that failed.", "loop"),
+		RunningPastLease: f.NewGauge(prometheus.GaugeOpts{
+			Name: "sekali_running_past_lease", Help: "Jobs whose lease has expired and that nobody has brought back yet.",
+		}),
+		Degraded:          gauges("degraded", "1 while a part is away without which the service goes on.", "part"),
+		AbandonedAttempts: counter("attempts_abandoned_total", "Attempts that did not return after they were told to stop."),
+		types:             slices.Clone(types),
+	}
+	m.initialise()
+	return m
+}
+
+func (m *Metrics) initialise() {
+	for _, t := range append([]string{UnknownType}, m.types...) {
+		for _, result := range submitResults {
+			m.Submissions.WithLabelValues(t, result)
+		}
+	}
+	for _, t := range m.types {
+		for _, outcome := range attemptOutcomes {
+			m.Attempts.WithLabelValues(t, outcome)
+		}
+		m.AttemptSeconds.WithLabelValues(t)
+		m.Running.WithLabelValues(t)
+		m.Claimed.WithLabelValues(t)
+	}
+	for _, call := range staleCalls {
+		m.StaleCalls.WithLabelValues(call)
+	}
+	m.Degraded.WithLabelValues(PartRedis)
+}
+
+// TypeLabel is the label of a job type: itself if it is configured.
+func (m *Metrics) TypeLabel(t string) string {
+	if slices.Contains(m.types, t) {
+		return t
+	}
+	return UnknownType
+}
+
+// MethodLabel is the label of a request's method.
+func MethodLabel(method string) string {
+	if slices.Contains(methods, method) {
+		return method
+	}
+	return OtherMethod
+}

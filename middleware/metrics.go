@@ -1,0 +1,53 @@
+package middleware
+
+import (
+	"net/http"
+	"strconv"
+
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
+
+	"github.com/sekali/sekali/api"
+	"github.com/sekali/sekali/internal/telemetry"
+)
+
+// Metrics counts each answered request. What became of a keyed request is read
+// from the answer itself, so that no handler has to count, and every kind of
+// keyed route is counted alike.
+func Metrics(m *telemetry.Metrics) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, report := api.WithReport(r.Context())
+			r = r.WithContext(ctx)
+			recorded := chimiddleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			watch := telemetry.Start()
+			defer func() {
+				pattern := route(r)
+				status := strconv.Itoa(max(recorded.Status(), http.StatusOK))
+				m.HTTPRequests.WithLabelValues(telemetry.MethodLabel(r.Method), pattern, status).Inc()
+				m.HTTPSeconds.WithLabelValues(pattern).Observe(watch.Elapsed().Seconds())
+				count(m, report, w.Header())
+			}()
+			next.ServeHTTP(recorded, r)
+		})
+	}
+}
+
+func count(m *telemetry.Metrics, report *api.Report, h http.Header) {
+	result := telemetry.SubmitAccepted
+	switch {
+	case report.Code != "":
+		result = telemetry.SubmitRefused
+	case h.Get("Idempotent-Replayed") == "true":
+		result = telemetry.SubmitReplayed
+		m.Replays.Inc()
+	case report.Type != "" && h.Get("Idempotency-Status") == telemetry.SubmitDuplicateIgnored:
+		result = telemetry.SubmitDuplicateIgnored
+		m.DuplicatesIgnored.Inc()
+	}
+	if report.Code == api.CodeKeyReused {
+		m.Mismatches.Inc()
+	}
+	if report.Type != "" {
+		m.Submissions.WithLabelValues(m.TypeLabel(string(report.Type)), result).Inc()
+	}
+}
