@@ -1,0 +1,57 @@
+# Every target does by itself what it needs: make help lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+CONFIG ?= examples/quickstart/sekali.yaml
+PACKAGES ?= ./...
+# -count=1: the tests talk to servers, which the test cache cannot see.
+# -p 2: more packages at once than cores only make waits longer.
+TESTFLAGS ?= -race -count=1 -timeout 20m -p 2
+
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI := bin/tools/golangci-lint-$(GOLANGCI_VERSION)
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## build, and serve examples/quickstart (CONFIG=FILE serves another one; DATABASE_URL=postgres://... as well)
+	bin/sekali serve --config $(CONFIG)
+
+.PHONY: build
+build: ## build the static program bin/sekali
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/sekali ./cmd/sekali
+
+.PHONY: test
+test: test-deps ## run all tests on SQLite, Postgres and Redis, which are installed if missing and started privately
+	@go build -o bin/tools/with-servers ./internal/testenv/cmd/with-servers
+	CGO_ENABLED=1 bin/tools/with-servers go test $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: test-deps
+test-deps: ## install what the tests start, where it is missing (Postgres, Redis, a C compiler, Python, Node)
+	@scripts/test-deps.sh
+
+.PHONY: lint
+lint: $(GOLANGCI) ## check style, imports and vocabulary
+	go vet $(PACKAGES)
+	$(GOLANGCI) run $(PACKAGES)
+
+.PHONY: format
+format: $(GOLANGCI) ## format all Go files as lint wants them
+	$(GOLANGCI) fmt
+
+.PHONY: docker
+docker: ## build the container image sekali:latest
+	docker build --build-arg VERSION=$(VERSION) --tag sekali .
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
+
+$(GOLANGCI):
+	GOBIN=$(CURDIR)/bin/tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv bin/tools/golangci-lint $@
