@@ -1,0 +1,298 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sekali/sekali/executor"
+	"github.com/sekali/sekali/internal/telemetry"
+	"github.com/sekali/sekali/job"
+)
+
+// Work is how jobs of one type are run: the type's settings and exactly one of
+// the two executors.
+type Work struct {
+	Settings  job.Settings
+	Execute   executor.Executor
+	ExecuteTx executor.TxExecutor
+}
+
+// Versions is what the dispatcher reads for those who wait.
+type Versions interface {
+	Versions(ctx context.Context, ids []job.ID) (map[job.ID]job.Version, error)
+}
+
+// Config is what a Dispatcher needs. Fields without a stated default are
+// required.
+type Config struct {
+	Leases   job.Leases
+	Versions Versions
+	Work     map[job.Type]Work
+	Waiters  *job.Waiters
+	Metrics  *telemetry.Metrics
+	Log      *slog.Logger
+	// WorkerID names this process in leases; it must be new at every start.
+	WorkerID string
+	// Slots is how many jobs run at once; with 0 this process only accepts.
+	Slots        int
+	PollInterval time.Duration // default 1s
+	Heartbeat    time.Duration // default a third of the shortest lease
+	// Grace is how long running jobs may go on after Run was told to stop.
+	Grace time.Duration
+	// Exclusive says that no other process can hold leases in this database
+	// (SQLite): they end with the process, never by time.
+	Exclusive bool
+	// Keys says how keys stand in the log.
+	Keys telemetry.KeyLog
+}
+
+// Dispatcher claims jobs and runs them. See the package comment.
+type Dispatcher struct {
+	Config
+	types   []job.Type                // in a fixed order, for rotation
+	next    int                       // where the rotation stands; the claiming loop's own
+	polled  time.Time                 // last time that every type was tried; likewise
+	claimed atomic.Pointer[time.Time] // last time that claiming worked
+	ready   *ready
+	due     chan struct{} // wakes the promoter
+	running *running
+	base    context.Context // parent of all attempts; ends only when the process gives up on them
+	giveUp  context.CancelFunc
+}
+
+// How long after Grace the process still waits for attempts whose contexts
+// have ended: first for the executors to return, then for the hand-back to be
+// written. Together under two seconds (BR-66).
+const (
+	abandonAfter  = time.Second
+	handBackAfter = 800 * time.Millisecond
+)
+
+const promoteBatch = 1000
+
+// rescueBatch bounds one look at expired leases; the rescuer looks again at
+// once while it finds full batches.
+const rescueBatch = 500
+
+// New returns a Dispatcher that does nothing yet.
+func New(c Config) (*Dispatcher, error) {
+	shortest := time.Duration(0)
+	types := make([]job.Type, 0, len(c.Work))
+	for t, w := range c.Work {
+		if (w.Execute == nil) == (w.ExecuteTx == nil) {
+			return nil, fmt.Errorf("dispatcher: type %q needs exactly one executor", t)
+		}
+		if w.Settings.Lease <= 0 {
+			return nil, fmt.Errorf("dispatcher: type %q has no lease", t)
+		}
+		if shortest == 0 || w.Settings.Lease < shortest {
+			shortest = w.Settings.Lease
+		}
+		types = append(types, t)
+	}
+	slices.Sort(types)
+	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
+	c.Heartbeat = cmp.Or(c.Heartbeat, shortest/3, time.Second)
+	base, giveUp := context.WithCancel(context.Background()) //nolint:forbidigo // attempts outlive the context that stops claiming
+	return &Dispatcher{
+		Config: c, types: types, ready: newReady(), due: make(chan struct{}, 1),
+		running: newRunning(), base: base, giveUp: giveUp,
+	}, nil
+}
+
+// Wake tells that a job of the type may be claimable now. It never blocks.
+func (d *Dispatcher) Wake(t job.Type) { d.ready.mark(t) }
+
+// Running returns how many jobs this process runs now.
+func (d *Dispatcher) Running() int { return d.running.count() }
+
+// healthyFor is how long the claiming loop may go without a claim that worked
+// before this process counts as not dispatching: longer than the pauses
+// between tries, so that a short loss of the database is no reason to restart.
+const healthyFor = 4 * failMost
+
+// Healthy returns an error if this process should be claiming jobs and is not.
+func (d *Dispatcher) Healthy(context.Context) error {
+	if d.Slots == 0 || len(d.types) == 0 {
+		return nil
+	}
+	last := d.claimed.Load()
+	if last == nil {
+		return errors.New("dispatcher: no claim has worked yet")
+	}
+	if ago := time.Since(*last); ago > healthyFor+d.PollInterval {
+		return fmt.Errorf("dispatcher: no claim has worked for %s", ago.Round(time.Second))
+	}
+	return nil
+}
+
+// Run works until ctx ends, then stops as the package comment says, and
+// returns when no attempt is running and every loop has ended: at most Grace
+// plus two seconds later. It must be called once.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	defer d.giveUp()
+	claiming, stopClaiming := context.WithCancel(ctx)
+	defer stopClaiming()
+	tending, stopTending := context.WithCancel(d.base)
+	defer stopTending()
+
+	var claimers, tenders sync.WaitGroup
+	start := func(ctx context.Context, wg *sync.WaitGroup, loops ...loop) {
+		for _, l := range loops {
+			wg.Go(func() { l.run(ctx, d.Log, d.loopFailed) })
+		}
+	}
+	start(tending, &tenders, loop{name: "watcher", every: d.PollInterval, step: d.watch})
+	if d.Slots > 0 && len(d.types) > 0 {
+		start(tending, &tenders, loop{name: "heartbeat", every: d.Heartbeat, step: d.beat})
+		start(claiming, &claimers,
+			loop{name: "claim", every: d.PollInterval, wake: d.ready.signal, step: d.claim},
+			loop{name: "promoter", every: d.PollInterval, wake: d.due, step: d.promote},
+			loop{name: "rescuer", every: d.rescueEvery(), step: d.rescue})
+	}
+	<-ctx.Done()
+	claimers.Wait()
+	err := d.drain()
+	stopTending()
+	tenders.Wait()
+	return err
+}
+
+// drain waits for running attempts, for Grace on their own account and then
+// until they are handed back.
+func (d *Dispatcher) drain() error {
+	if n := d.running.count(); n > 0 {
+		d.Log.Info("waiting for running jobs", slog.Int("running", n), slog.Duration("grace", d.Grace))
+	}
+	if waitFor(d.running.ended(), d.Grace) {
+		return nil
+	}
+	for _, a := range d.running.all() {
+		a.cancel(job.ErrShutdown)
+	}
+	if waitFor(d.running.ended(), abandonAfter+handBackAfter) {
+		return nil
+	}
+	return fmt.Errorf("dispatcher: %d jobs could not be handed back; they go on when their leases end", d.running.count())
+}
+
+func waitFor(done <-chan struct{}, most time.Duration) bool {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// claim fills free slots, type by type in rotation, a share of them each time,
+// so that no type's backlog keeps the others waiting. It keeps the types that
+// may have more for when a slot is free again.
+func (d *Dispatcher) claim(ctx context.Context) (time.Duration, error) {
+	hungry := d.ready.take()
+	maps.DeleteFunc(hungry, func(t job.Type, _ bool) bool { _, ok := d.Work[t]; return !ok })
+	if time.Since(d.polled) >= d.PollInterval*8/10 { // polling is the truth
+		d.polled = time.Now()
+		for _, t := range d.types {
+			hungry[t] = true
+		}
+	}
+	var failed error
+	later := map[job.Type]bool{}
+	for len(hungry) > 0 && ctx.Err() == nil {
+		free := d.Slots - d.running.count()
+		if free <= 0 {
+			break
+		}
+		t, want := d.nextOf(hungry), max(1, free/len(hungry))
+		n, err := d.claimSome(ctx, t, want)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			later[t] = true
+		}
+		if n < want {
+			delete(hungry, t)
+		}
+	}
+	maps.Copy(later, hungry)
+	d.ready.putBack(later)
+	if failed == nil {
+		d.claimed.Store(new(time.Now()))
+	}
+	return max(d.PollInterval-time.Since(d.polled), time.Millisecond), failed
+}
+
+func (d *Dispatcher) claimSome(ctx context.Context, t job.Type, want int) (int, error) {
+	claimed, err := d.Leases.Claim(ctx, t, want, d.WorkerID, d.Work[t].Settings.Lease)
+	if err != nil {
+		return 0, fmt.Errorf("claim %s: %w", t, err)
+	}
+	d.Metrics.Claimed.WithLabelValues(string(t)).Add(float64(len(claimed)))
+	for _, c := range claimed {
+		d.start(c)
+	}
+	return len(claimed), nil
+}
+
+// nextOf returns the next type of the set in rotation; the set is not empty
+// and holds configured types only.
+func (d *Dispatcher) nextOf(set map[job.Type]bool) job.Type {
+	for {
+		t := d.types[d.next]
+		d.next = (d.next + 1) % len(d.types)
+		if set[t] {
+			return t
+		}
+	}
+}
+
+// promote makes due jobs claimable and sleeps until the next one is due.
+func (d *Dispatcher) promote(ctx context.Context) (time.Duration, error) {
+	types, next, err := d.Leases.Promote(ctx, promoteBatch)
+	if err != nil {
+		return 0, fmt.Errorf("promote: %w", err)
+	}
+	d.ready.mark(types...)
+	return next, nil
+}
+
+// promoteIn makes the promoter look again after a delay shorter than its
+// interval, so that a short backoff does not wait for the next poll.
+func (d *Dispatcher) promoteIn(delay time.Duration) {
+	if delay >= d.PollInterval {
+		return
+	}
+	select {
+	case d.due <- struct{}{}:
+	default:
+	}
+}
+
+// watch wakes waiters whose jobs another process moved: one statement for all
+// of them.
+func (d *Dispatcher) watch(ctx context.Context) (time.Duration, error) {
+	ids := d.Waiters.IDs()
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	versions, err := d.Versions.Versions(ctx, ids)
+	if err != nil {
+		return 0, fmt.Errorf("watch: %w", err)
+	}
+	for id, v := range versions {
+		d.Waiters.Changed(id, v)
+	}
+	return 0, nil
+}
+
+func (d *Dispatcher) loopFailed(name string) { d.Metrics.LoopErrors.WithLabelValues(name).Inc() }

@@ -1,0 +1,107 @@
+package dispatcher
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sekali/sekali/job"
+)
+
+// attempt is one claimed job while this process works on it, from the claim
+// until its end is written.
+type attempt struct {
+	job.Claimed
+	work    Work
+	started time.Time
+	// ctx ends with a cause: job.ErrTimeout, job.ErrLeaseLost, job.ErrShutdown.
+	// It is the attempt's lifetime, handed to its executor.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// lost is closed when the lease is not ours any more; unlike ctx it says
+	// nothing about timeouts, so that writing the end can outlive those.
+	lost     chan struct{}
+	loseOnce sync.Once
+	// settling is set once the work is over and its end is being written. From
+	// then on only that write, fenced by the token, tells whether the lease held.
+	settling atomic.Bool
+	trust    *time.Timer // fires when the lease may not be trusted any more; nil if time ends no lease
+}
+
+// lose ends the attempt because its lease is not ours any more.
+func (a *attempt) lose() {
+	a.loseOnce.Do(func() { close(a.lost) })
+	a.cancel(job.ErrLeaseLost)
+}
+
+// trustMargin is how long before the end of its lease a process stops trusting
+// it: for the pause between "it is still mine" and the act, and for clocks that
+// do not run at one speed. The write itself is fenced by the token.
+func trustMargin(lease time.Duration) time.Duration { return min(2*time.Second, lease/5) }
+
+// running is the set of attempts of this process. It is keyed by lease, not by
+// job: a job whose lease was lost may be claimed again by the same process
+// while the first attempt is still on its way out.
+type running struct {
+	mu      sync.Mutex
+	byLease map[job.Lease]*attempt
+	idle    chan struct{} // closed while the set is empty
+}
+
+func newRunning() *running {
+	r := &running{byLease: map[job.Lease]*attempt{}, idle: make(chan struct{})}
+	close(r.idle)
+	return r
+}
+
+func (r *running) add(a *attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.byLease) == 0 {
+		r.idle = make(chan struct{})
+	}
+	r.byLease[a.Lease] = a
+}
+
+func (r *running) remove(a *attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byLease[a.Lease] != a {
+		return
+	}
+	delete(r.byLease, a.Lease)
+	if len(r.byLease) == 0 {
+		close(r.idle)
+	}
+}
+
+func (r *running) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byLease)
+}
+
+// has reports whether this very lease is being worked on.
+func (r *running) has(l job.Lease) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byLease[l] != nil
+}
+
+func (r *running) all() []*attempt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*attempt, 0, len(r.byLease))
+	for _, a := range r.byLease {
+		all = append(all, a)
+	}
+	return all
+}
+
+// ended returns a channel that is closed once no attempt is running.
+func (r *running) ended() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.idle
+}

@@ -1,0 +1,34 @@
+package job_test
+
+import (
+	"testing"
+
+	"github.com/sekali/sekali/job"
+)
+
+func TestStatus_Transitions(t *testing.T) {
+	t.Parallel()
+	for _, from := range job.Statuses() {
+		for _, to := range job.Statuses() {
+			can := job.CanMove(from, to)
+			switch {
+			case from == to && can:
+				t.Errorf("%s leads to itself", from)
+			case from == job.Succeeded && can:
+				t.Errorf("succeeded leads to %s: success is for ever", to)
+			case to == job.Processing && can != (from == job.Pending):
+				t.Errorf("%s to processing: %v; only a pending job can be claimed", from, can)
+			case to == job.Succeeded && can != (from == job.Processing):
+				t.Errorf("%s to succeeded: %v; only an attempt can succeed", from, can)
+			case from.Finished() && to.Finished() && can:
+				t.Errorf("%s to %s: a job ends once", from, to)
+			}
+		}
+		if !from.Valid() {
+			t.Errorf("%s is not valid", from)
+		}
+	}
+	if job.Status("queued").Valid() {
+		t.Error("queued is valid")
+	}
+}
