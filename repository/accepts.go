@@ -1,0 +1,139 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sekali/sekali/idempotency"
+	"github.com/sekali/sekali/job"
+)
+
+// Accept implements job.Acceptor.
+func (r *Repository) Accept(ctx context.Context, s job.Submission) (job.Receipt, error) {
+	receipts, errs := r.AcceptAll(ctx, []job.Submission{s})
+	return receipts[0], errs[0]
+}
+
+// AcceptAll implements job.Bulk. It goes on when the caller has left, because
+// what was begun must have a known end.
+func (r *Repository) AcceptAll(ctx context.Context, s []job.Submission) ([]job.Receipt, []error) {
+	receipts, errs := make([]job.Receipt, len(s)), make([]error, len(s))
+	for i, a := range r.engine.acceptAll(context.WithoutCancel(ctx), r, s) {
+		receipts[i], errs[i] = a.receipt, r.fail("accept", a.err)
+	}
+	return receipts, errs
+}
+
+// Find implements job.Reader.
+func (r *Repository) Find(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error) {
+	receipt, err := r.find(ctx, tenant, key)
+	return receipt, r.fail("find", err)
+}
+
+// List implements job.Reader.
+func (r *Repository) List(ctx context.Context, f job.Filter) ([]job.Job, error) {
+	jobs, err := r.list(ctx, f)
+	return jobs, r.fail("list", err)
+}
+
+// Versions implements job.Reader.
+func (r *Repository) Versions(ctx context.Context, ids []job.ID) (map[job.ID]job.Version, error) {
+	if len(ids) == 0 {
+		return map[job.ID]job.Version{}, nil
+	}
+	rows, err := r.engine.versions(ctx, ids)
+	return versionsOf(rows), r.fail("versions", err)
+}
+
+// answer is what becomes of one submission.
+type answer struct {
+	s       *job.Submission
+	receipt job.Receipt
+	err     error
+	// sent reports that a statement with the submission was left unanswered, so
+	// that from then on no error may say that nothing was written.
+	sent bool
+}
+
+func answersFor(s []job.Submission) []answer {
+	answers := make([]answer, len(s))
+	for i := range s {
+		answers[i].s = &s[i]
+	}
+	return answers
+}
+
+// fresh answers a submission that was accepted just now.
+func (a *answer) fresh() {
+	record := idempotency.Record{Request: a.s.Request, State: idempotency.Completed, Response: a.s.Response, Fresh: true}
+	a.receipt = job.Receipt{Record: record, Job: a.s.Job}
+}
+
+// found answers with what the key stands for. If that is the submission's own
+// job, an earlier statement whose answer was lost had accepted it.
+func (a *answer) found(receipt job.Receipt) {
+	receipt.Record.Fresh = !receipt.Alias && receipt.Job.ID == a.s.Job.ID
+	a.receipt = receipt
+}
+
+func (a *answer) fail(err error) {
+	if a.sent {
+		err = fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
+	}
+	a.err = err
+}
+
+// waves splits a batch so that no two of a wave have the same business key: the
+// one that came second must see the first one as its holder.
+func waves(answers []answer) [][]*answer {
+	type business struct {
+		tenant idempotency.Tenant
+		t      job.Type
+		key    string
+	}
+	seen := map[business]int{}
+	var out [][]*answer
+	for i := range answers {
+		a, wave := &answers[i], 0
+		if j := a.s.Job; j.BusinessKey != "" {
+			k := business{j.Tenant, j.Type, j.BusinessKey}
+			wave = seen[k]
+			seen[k]++
+		}
+		if wave == len(out) {
+			out = append(out, nil)
+		}
+		out[wave] = append(out[wave], a)
+	}
+	for _, wave := range out {
+		slices.SortStableFunc(wave, inLockOrder)
+	}
+	return out
+}
+
+// inLockOrder compares the keys of records: batches that insert the same keys in
+// different orders would wait for each other in a circle, "do nothing" or not.
+func inLockOrder(a, b *answer) int {
+	x, y := a.s.Request, b.s.Request
+	return cmp.Or(
+		cmp.Compare(job.KeySlot(x.Tenant, x.Key), job.KeySlot(y.Tenant, y.Key)),
+		cmp.Compare(x.Tenant, y.Tenant), cmp.Compare(x.Key, y.Key))
+}
+
+// acceptTries is how often an accept begins anew because what stood in its way
+// was gone when it looked: the record of its key, or the holder of its business
+// key. Each time somebody else has made progress.
+const acceptTries = 4
+
+var errVanished = errors.New("the record of the key kept appearing and vanishing")
+
+// headStart is how much earlier one step of priority makes a job.
+const headStart = 10 * time.Second
+
+// claimAt is when a job's turn to be claimed comes: its time, shifted by its
+// priority, so that a job of low priority waits, and none waits for ever.
+func claimAt(j job.Job) time.Time { return j.RunAt.Add(time.Duration(j.Priority) * headStart) }

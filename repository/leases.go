@@ -1,0 +1,163 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sekali/sekali/job"
+)
+
+// takeoverGrace is how long after its end a lease is left alone: its holder may
+// have extended it in a statement that is on its way.
+const takeoverGrace = time.Second
+
+// Claim implements job.Leases.
+func (r *Repository) Claim(ctx context.Context, t job.Type, n int, worker string, lease time.Duration) ([]job.Claimed, error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	var rows []jobRow
+	err := r.write(ctx, "claim", func(ctx context.Context) (err error) {
+		rows, err = r.engine.claim(ctx, t, n, worker, lease)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	claimed, err := each(rows, (*jobRow).claimed)
+	return claimed, r.fail("claim", err)
+}
+
+// Extend implements job.Leases.
+func (r *Repository) Extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]bool, error) {
+	if len(held) == 0 {
+		return map[job.ID]bool{}, nil
+	}
+	var kept map[job.ID]bool
+	err := r.write(ctx, "extend", func(ctx context.Context) (err error) {
+		kept, err = r.engine.extend(ctx, held, lease)
+		return err
+	})
+	return kept, err
+}
+
+// Finish implements job.Leases.
+func (r *Repository) Finish(ctx context.Context, endings []job.Ending) ([]bool, error) {
+	if len(endings) == 0 {
+		return nil, nil
+	}
+	encoded := make([]ending, len(endings))
+	for i, e := range endings {
+		encoded[i] = encodeEnding(e)
+	}
+	var applied []bool
+	err := r.write(ctx, "finish", func(ctx context.Context) (err error) {
+		applied, err = r.engine.finish(ctx, encoded)
+		return err
+	})
+	return applied, err
+}
+
+// Requeue implements job.Leases.
+func (r *Repository) Requeue(ctx context.Context, requeues []job.Requeue) ([]bool, error) {
+	if len(requeues) == 0 {
+		return nil, nil
+	}
+	encoded := make([]requeue, len(requeues))
+	for i, q := range requeues {
+		encoded[i] = requeue{Requeue: q, failure: encodeFailure(q.Failure)}
+	}
+	var applied []bool
+	err := r.write(ctx, "requeue", func(ctx context.Context) (err error) {
+		applied, err = r.engine.requeue(ctx, encoded)
+		return err
+	})
+	return applied, err
+}
+
+// Promote implements job.Leases.
+func (r *Repository) Promote(ctx context.Context, limit int) (types []job.Type, next time.Duration, err error) {
+	err = r.write(ctx, "promote", func(ctx context.Context) (err error) {
+		types, next, err = r.engine.promote(ctx, limit)
+		return err
+	})
+	return types, next, err
+}
+
+// Expired implements job.Leases. The jobs come without their payloads. On
+// Postgres these are the jobs whose lease ended more than the takeover grace
+// ago; a full page is followed by the next one at the next call, so that jobs
+// that cannot be taken over do not hide the others (failures/queues 4). On
+// SQLite they are the jobs of every worker but this one, at once: one process
+// has the file, so the others are dead, and its own jobs end with it.
+func (r *Repository) Expired(ctx context.Context, worker string, limit int) ([]job.Claimed, error) {
+	rows, err := r.engine.expired(ctx, worker, limit)
+	if err != nil {
+		return nil, r.fail("expired", err)
+	}
+	claimed, err := each(rows, (*jobRow).claimed)
+	return claimed, r.fail("expired", err)
+}
+
+// ending is a job.Ending in the form in which it is stored.
+type ending struct {
+	job.Ending
+	failure   []byte
+	hasResult bool
+	body      []byte
+	mediaType string
+	hash      []byte
+}
+
+func encodeEnding(e job.Ending) ending {
+	encoded := ending{Ending: e, failure: encodeFailure(e.Failure)}
+	if e.Result != nil {
+		encoded.hasResult = true
+		encoded.body, encoded.mediaType, encoded.hash = e.Result.Body, e.Result.MediaType, e.Result.Hash()
+	}
+	return encoded
+}
+
+// requeue is a job.Requeue in the form in which it is stored.
+type requeue struct {
+	job.Requeue
+	failure []byte
+}
+
+// leaseRow is a lease that a statement has reached.
+type leaseRow struct {
+	ID    text  `db:"id"`
+	Token int64 `db:"token"`
+}
+
+func reached(rows []leaseRow) map[job.Lease]bool {
+	leases := make(map[job.Lease]bool, len(rows))
+	for _, row := range rows {
+		leases[job.Lease{ID: job.ID(row.ID), Token: row.Token}] = true
+	}
+	return leases
+}
+
+// page is where the next page of expired leases begins: after the last full one.
+type page struct {
+	mu    sync.Mutex
+	after job.ID
+}
+
+func (p *page) begin() (slot int64, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	after := cmp.Or(p.after, lowestID)
+	return int64(after.Slot()), string(after)
+}
+
+func (p *page) end(rows []jobRow, limit int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.after = "" // from the beginning
+	if n := len(rows); n > 0 && n == limit {
+		p.after = job.ID(rows[n-1].ID)
+	}
+}

@@ -1,0 +1,587 @@
+package repository_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sekali/sekali/idempotency"
+	"github.com/sekali/sekali/internal/testenv"
+	"github.com/sekali/sekali/job"
+	"github.com/sekali/sekali/migrations"
+	"github.com/sekali/sekali/repository"
+)
+
+func submission(r *repository.Repository, key string) job.Submission {
+	now := r.Clock().Now()
+	k := idempotency.Key(key)
+	return job.Submission{
+		Request: idempotency.Request{Tenant: "acme", Key: k, Fingerprint: idempotency.NewFingerprint("POST", "/jobs", nil, "", nil)},
+		Job: job.Job{
+			ID: job.NewID(now, job.KeySlot("acme", k)), Tenant: "acme", Key: k, Type: "t", Status: job.Pending,
+			Payload: []byte("{}"), RunAt: now, CreatedAt: now, MaxAttempts: 3, Timeout: time.Minute,
+		},
+		OnConflict: job.ConflictReturn,
+	}
+}
+
+func accept(t *testing.T, r *repository.Repository, key string) job.Receipt {
+	t.Helper()
+	receipt, err := r.Accept(t.Context(), submission(r, key))
+	if err != nil || !receipt.Record.Fresh {
+		t.Fatalf("accept %s: %+v, %v", key, receipt.Record, err)
+	}
+	return receipt
+}
+
+func claimOne(t *testing.T, r *repository.Repository) job.Claimed {
+	t.Helper()
+	claimed, err := r.Claim(t.Context(), "t", 1, "w", time.Minute)
+	if err != nil || len(claimed) != 1 {
+		t.Fatalf("claim: %v, %v", claimed, err)
+	}
+	return claimed[0]
+}
+
+func succeeded(l job.Lease) job.Ending {
+	return job.Ending{Lease: l, Status: job.Succeeded, Attempt: job.AttemptSucceeded, Keep: time.Hour}
+}
+
+func count(t *testing.T, db *sql.DB, query string) int {
+	t.Helper()
+	var n int
+	if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// proxied is a repository behind a proxy, warm, and a way past both.
+func proxied(t *testing.T) (*proxy, *repository.Repository, *sql.DB) {
+	t.Helper()
+	direct := testenv.Postgres(t)
+	p, url := newProxy(t, direct)
+	r := migrated(t, url, repository.Options{Slots: 4, MaxConns: 4})
+	accept(t, r, "warm")
+	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(claimOne(t, r).Lease)}); err != nil || !applied[0] {
+		t.Fatal(err)
+	}
+	return p, r, beside(t, "postgres", direct)
+}
+
+// answers counts down: the answers to so many statements are lost on their way.
+func answers(n int, tag string) func(byte, string) verdict {
+	var left atomic.Int64
+	left.Store(int64(n))
+	return func(kind byte, body string) verdict {
+		if kind == 'C' && strings.HasPrefix(body, tag) && left.Add(-1) >= 0 {
+			return drop
+		}
+		return pass
+	}
+}
+
+// TestFailure_Q39_PoisonedConnection: the server answers with an error and then
+// drops the socket, before it says that it is ready again.
+func TestFailure_Q39_PoisonedConnection(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		open  func(string) (*sql.DB, error)
+		heals bool
+	}{
+		"with the wrapper the pool heals at once":           {repository.OpenWrapped, true},
+		"without it the connection stays poisoned for ever": {repository.OpenPlain, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, url := newProxy(t, testenv.Postgres(t))
+			db, err := c.open(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = db.Close() })
+			var one int
+			if err := db.QueryRowContext(t.Context(), "select 1").Scan(&one); err != nil {
+				t.Fatal(err)
+			}
+			p.rule(nil, func(kind byte, _ string) verdict {
+				if kind == 'E' {
+					return passDrop
+				}
+				return pass
+			})
+			if err := db.QueryRowContext(t.Context(), "select no_such_function($1)", "x").Scan(&one); err == nil {
+				t.Fatal("no error")
+			}
+			p.rule(nil, nil)
+			for range 3 {
+				err := db.QueryRowContext(t.Context(), "select 1").Scan(&one)
+				if (err == nil) != c.heals {
+					t.Fatalf("next query: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestContract_Row83_AnswerOfAcceptLost: the commit was done, and nobody heard.
+func TestContract_Row83_AnswerOfAcceptLost(t *testing.T) {
+	t.Parallel()
+	p, r, db := proxied(t)
+	p.rule(nil, answers(1, ""))
+	receipt, err := r.Accept(t.Context(), submission(r, "once"))
+	if err != nil || !receipt.Record.Fresh || receipt.Alias {
+		t.Errorf("accept with one answer lost: %+v, %v", receipt.Record, err)
+	}
+
+	s := submission(r, "often")
+	p.rule(nil, answers(1000, ""))
+	if _, err = r.Accept(t.Context(), s); !errors.Is(err, job.ErrOutcomeUnknown) || errors.Is(err, job.ErrUnavailable) {
+		t.Errorf("accept with all answers lost: %v", err)
+	}
+	p.rule(nil, nil)
+	if receipt, err = r.Accept(t.Context(), s); err != nil || !receipt.Record.Fresh {
+		t.Errorf("the same submission again: %+v, %v", receipt.Record, err)
+	}
+	if receipt, err = r.Accept(t.Context(), submission(r, "often")); err != nil || receipt.Record.Fresh || receipt.Job.ID != s.Job.ID {
+		t.Errorf("the client's retry: %+v, %v", receipt.Record, err)
+	}
+	if n := count(t, db, `select count(*) from jobs`); n != 2 {
+		t.Errorf("%d jobs, want one of each key", n)
+	}
+}
+
+// TestFailure_Q41_RecordVanishes: the record that stood in the way is purged
+// before it can be read. The accept begins anew; nobody is told of a job that is
+// not there.
+func TestFailure_Q41_RecordVanishes(t *testing.T) {
+	t.Parallel()
+	p, r, db := proxied(t)
+	var purges atomic.Int64
+	purge := func(most int64) func(byte, string) verdict {
+		return func(kind byte, _ string) verdict {
+			if kind == 'C' && purges.Add(1) <= most {
+				if _, err := db.ExecContext(t.Context(), `delete from idempotency_keys where key = 'warm'`); err != nil {
+					t.Error(err)
+				}
+			}
+			return pass
+		}
+	}
+	p.rule(nil, purge(1))
+	receipt, err := r.Accept(t.Context(), submission(r, "warm"))
+	p.rule(nil, nil)
+	if err != nil || !receipt.Record.Fresh || purges.Load() < 3 {
+		t.Errorf("accept: %+v, %v after %d answers", receipt.Record, err, purges.Load())
+	}
+	if n := count(t, db, `select count(*) from jobs`); n != 1 {
+		t.Errorf("%d jobs", n)
+	}
+}
+
+// TestContract_Row82_DatabaseGone: nothing was sent, and that is said, even
+// though the pool is full of connections that were good a moment ago.
+func TestContract_Row82_DatabaseGone(t *testing.T) {
+	t.Parallel()
+	p, r, _ := proxied(t)
+	p.stop()
+	for range 3 {
+		if _, err := r.Accept(t.Context(), submission(r, "k")); !errors.Is(err, job.ErrUnavailable) || errors.Is(err, job.ErrOutcomeUnknown) {
+			t.Errorf("accept: %v", err)
+		}
+		if _, err := r.Find(t.Context(), "acme", "warm"); !errors.Is(err, job.ErrUnavailable) {
+			t.Errorf("find: %v", err)
+		}
+		if _, err := r.Claim(t.Context(), "t", 1, "w", time.Minute); !errors.Is(err, job.ErrUnavailable) {
+			t.Errorf("claim: %v", err)
+		}
+		if err := r.Ping(t.Context()); !errors.Is(err, job.ErrUnavailable) {
+			t.Errorf("ping: %v", err)
+		}
+	}
+	p.start()
+	accept(t, r, "k")
+}
+
+// TestContract_Row50_DatabaseSilent: a server that takes everything and answers
+// nothing, as behind a broken network, holds nobody up for long.
+func TestContract_Row50_DatabaseSilent(t *testing.T) {
+	t.Parallel()
+	p, r, _ := proxied(t)
+	p.rule(nil, func(byte, string) verdict { return swallow })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	began := time.Now()
+	if _, err := r.Find(ctx, "acme", "warm"); !errors.Is(err, job.ErrUnavailable) {
+		t.Errorf("find: %v", err)
+	}
+	if waited := time.Since(began); waited > 4*time.Second {
+		t.Errorf("find took %v", waited)
+	}
+	began = time.Now()
+	if _, err := r.Accept(ctx, submission(r, "k")); err == nil {
+		t.Error("accepted")
+	}
+	if waited := time.Since(began); waited > 7*time.Second {
+		t.Errorf("accept took %v", waited)
+	}
+	p.rule(nil, nil)
+	if receipt, err := r.Accept(ctx, submission(r, "k")); err != nil {
+		t.Errorf("afterwards: %+v, %v", receipt.Record, err)
+	}
+}
+
+// TestOpen_DatabaseDown: a process may start before its database.
+func TestOpen_DatabaseDown(t *testing.T) {
+	t.Parallel()
+	p, url := newProxy(t, testenv.Postgres(t))
+	p.stop()
+	r := open(t, url, repository.Options{})
+	if err := r.Migrate(t.Context()); !errors.Is(err, job.ErrUnavailable) {
+		t.Errorf("migrate: %v", err)
+	}
+	if err := r.CheckSchema(t.Context()); !errors.Is(err, job.ErrUnavailable) {
+		t.Errorf("check: %v", err)
+	}
+	p.start()
+	if err := r.CheckSchema(t.Context()); !errors.Is(err, migrations.ErrMissing) {
+		t.Errorf("check of an empty database: %v", err)
+	}
+	if err := r.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	accept(t, r, "k")
+}
+
+// TestFinish_AnswerLost: the ending was written, and is found again.
+func TestFinish_AnswerLost(t *testing.T) {
+	t.Parallel()
+	p, r, _ := proxied(t)
+	accept(t, r, "a")
+	accept(t, r, "b")
+	first, second := claimOne(t, r), claimOne(t, r)
+	p.rule(nil, answers(1, ""))
+	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(first.Lease)}); err != nil || !applied[0] {
+		t.Errorf("finish: %v, %v", applied, err)
+	}
+	p.rule(nil, answers(1, ""))
+	back := job.Requeue{Lease: second.Lease, Status: job.Retrying, In: time.Hour, Attempt: job.AttemptFailed}
+	if applied, err := r.Requeue(t.Context(), []job.Requeue{back}); err != nil || !applied[0] {
+		t.Errorf("requeue: %v, %v", applied, err)
+	}
+	p.rule(nil, answers(1000, ""))
+	if applied, err := r.Requeue(t.Context(), []job.Requeue{back}); !errors.Is(err, job.ErrOutcomeUnknown) {
+		t.Errorf("requeue with all answers lost: %v, %v", applied, err)
+	}
+}
+
+// TestFailure_BR80_CommitWithoutAnswer: what became of it is read back.
+func TestFailure_BR80_CommitWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	p, r, db := proxied(t)
+	if _, err := db.ExecContext(t.Context(), `create table effects (n int)`); err != nil {
+		t.Fatal(err)
+	}
+	effect := func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+		_, err := tx.ExecContext(ctx, `insert into effects (n) values (1)`)
+		return succeeded(job.Lease{}), err
+	}
+	accept(t, r, "k")
+	c := claimOne(t, r)
+
+	p.rule(func(kind byte, body string) verdict {
+		if kind == 'Q' && strings.HasPrefix(body, "COMMIT") {
+			return drop
+		}
+		return pass
+	}, nil)
+	err := r.FinishTx(t.Context(), c.Lease, effect)
+	if !errors.Is(err, job.ErrUnavailable) || count(t, db, `select count(*) from effects`) != 0 {
+		t.Errorf("a commit that did not arrive: %v", err)
+	}
+
+	p.rule(nil, answers(1, "COMMIT"))
+	if err := r.FinishTx(t.Context(), c.Lease, effect); err != nil {
+		t.Errorf("a commit whose answer was lost: %v", err)
+	}
+	if n := count(t, db, `select count(*) from effects`); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// TestFailure_BR80_DeferredConstraint: the commit itself may be refused.
+func TestFailure_BR80_DeferredConstraint(t *testing.T) {
+	t.Parallel()
+	_, r, db := proxied(t)
+	if _, err := db.ExecContext(t.Context(), `create table once (n int unique deferrable initially deferred)`); err != nil {
+		t.Fatal(err)
+	}
+	accept(t, r, "k")
+	c := claimOne(t, r)
+	err := r.FinishTx(t.Context(), c.Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+		_, err := tx.ExecContext(ctx, `insert into once (n) values (1), (1)`)
+		return succeeded(job.Lease{}), err
+	})
+	if !r.IsUniqueViolation(err) || !r.Permanent(err) {
+		t.Errorf("error: %v", err)
+	}
+	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(c.Lease)}); err != nil || !applied[0] {
+		t.Errorf("the lease is not held any more: %v, %v", applied, err)
+	}
+}
+
+// TestFailure_Q29_NoDeadlocks: batches with the same keys in opposite orders wait
+// for each other in one direction. That a deadlock would be run again does not
+// make it cheap: Postgres takes a second to find it.
+func TestFailure_Q29_NoDeadlocks(t *testing.T) {
+	t.Parallel()
+	url := testenv.Postgres(t)
+	first := migrated(t, url, repository.Options{MaxConns: 8})
+	db := beside(t, "postgres", url)
+	for round := range 3 {
+		var batches [4][]job.Submission
+		for g := range batches {
+			for i := range 500 {
+				batches[g] = append(batches[g], submission(first, fmt.Sprint(round, "-", i)))
+			}
+			if g%2 == 0 {
+				slices.Reverse(batches[g])
+			}
+		}
+		var writers sync.WaitGroup
+		for _, batch := range batches {
+			writers.Go(func() {
+				_, errs := first.AcceptAll(t.Context(), batch)
+				if err := errors.Join(errs...); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		writers.Wait()
+	}
+	if err := first.Close(); err != nil { // backends report what they counted when they end
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 0, "the repository's connections end", func() bool {
+		return count(t, db, `select count(*) from pg_stat_activity where datname = current_database() and application_name = 'sekali'`) == 0
+	})
+	if n := count(t, db, `select deadlocks from pg_stat_database where datname = current_database()`); n != 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+}
+
+// TestFailure_BR46_Serializable: a role or a database may have another default.
+func TestFailure_BR46_Serializable(t *testing.T) {
+	t.Parallel()
+	url := testenv.Postgres(t)
+	db := beside(t, "postgres", url)
+	var name string
+	if err := db.QueryRowContext(t.Context(), `select current_database()`).Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), `alter database `+name+` set default_transaction_isolation = 'serializable'`); err != nil {
+		t.Fatal(err)
+	}
+	r := migrated(t, url, repository.Options{Slots: 2})
+	accept(t, r, "k")
+	var level string
+	err := r.FinishTx(t.Context(), claimOne(t, r).Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+		return succeeded(job.Lease{}), tx.QueryRowContext(ctx, `show transaction_isolation`).Scan(&level)
+	})
+	if err != nil || level != "read committed" {
+		t.Errorf("isolation %q, %v", level, err)
+	}
+}
+
+// TestFailure_BR06_TableLocked: a lock on the table holds up for its timeout.
+func TestFailure_BR06_TableLocked(t *testing.T) {
+	t.Parallel()
+	_, r, db := proxied(t)
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), `lock table idempotency_keys in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Accept(t.Context(), submission(r, "k")); !errors.As(err, new(*idempotency.InProgressError)) {
+		t.Errorf("accept: %v", err)
+	}
+	if _, err := r.Find(t.Context(), "acme", "warm"); !errors.Is(err, job.ErrUnavailable) {
+		t.Errorf("find: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	accept(t, r, "k")
+}
+
+// TestFailure_BR76_PoolTooSmall: refused with a clear message.
+func TestFailure_BR76_PoolTooSmall(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 3; n++ {
+		_, err := repository.Open(t.Context(), "postgres://u@127.0.0.1/db", repository.Options{MaxConns: n})
+		if err == nil || !strings.Contains(err.Error(), "at least 4") {
+			t.Errorf("%d connections: %v", n, err)
+		}
+	}
+}
+
+func TestOpen_BadURL(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"", "mysql://u:secret@h/db", "postgres://u:secret@h:no/db", "sqlite:", "sqlite::memory:", "postgres://u:secret@h/db?sslmode=odd"} {
+		r, err := repository.Open(t.Context(), url, repository.Options{})
+		if err == nil {
+			_ = r.Close()
+			t.Errorf("%q was opened", url)
+			continue
+		}
+		if strings.Contains(err.Error(), "secret") {
+			t.Errorf("the password is in the error: %v", err)
+		}
+	}
+}
+
+func TestOpen_SSLMode(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"postgres://u@127.0.0.1/db":                       "prefer",
+		"postgres://u@localhost:5433/db":                  "prefer",
+		"postgres://u@[::1]/db":                           "prefer",
+		"postgres:///db?host=/run/postgresql":             "disable",
+		"postgres://u@db.example.com/db":                  "require",
+		"postgres://u@localhost,db.example.com/db":        "require",
+		"postgres://u@10.0.0.1/db":                        "require",
+		"postgres://u@db.example.com/db?sslmode=disable":  "disable",
+		"postgresql://u@localhost/db?sslmode=verify-full": "verify-full",
+	} {
+		if got, err := repository.SSLMode(url); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", url, got, err, want)
+		}
+	}
+}
+
+// TestMigrate_ManyAtOnce: replicas that start together.
+func TestMigrate_ManyAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"postgres": testenv.Postgres(t), "sqlite": testenv.SQLite(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			done := make(chan error, 4)
+			for range cap(done) {
+				r := open(t, url, repository.Options{})
+				go func() { done <- errors.Join(r.Migrate(t.Context()), r.CheckSchema(t.Context())) }()
+			}
+			for range cap(done) {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestPlans: the claim walks its index and heartbeats stay in place, also for
+// statements that are planned without their parameters.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	url := testenv.Postgres(t)
+	r := migrated(t, url, repository.Options{})
+	db := beside(t, "postgres", url)
+	for _, statement := range []string{
+		`insert into jobs (slot, id, tenant, key, key_slot, type, state, payload, run_at, claim_at, timeout_ms, max_attempts, created_at)
+		 select n % 256, cast(left(cast(gen_random_uuid() as text), 34) || lpad(to_hex(n % 256), 2, '0') as uuid), 'acme', n, n % 256, 't',
+		   case when n % 2 = 0 then 'pending' else 'scheduled' end, '{}', now(), now() + n * interval '1 ms', 1, 1, now()
+		 from generate_series(1, 20000) n`,
+		`analyze jobs`,
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%.60s: %v", statement, err)
+		}
+	}
+	plan := explain(t, repository.Leases(r), "claim (text, int, text, bigint)", repository.ClaimSQL, "('t', 10, 'w', 1000)")
+	if !strings.Contains(plan, "jobs_ready") || strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort Key: jobs.claim_at") {
+		t.Errorf("claim:\n%s", plan)
+	}
+	plan = explain(t, repository.Leases(r), "extend (smallint[], uuid[], bigint[], bigint)", repository.ExtendSQL, "('{}', '{}', '{}', 1)")
+	if !strings.Contains(plan, "Index Scan using jobs_") || strings.Contains(plan, "Seq Scan") {
+		t.Errorf("extend:\n%s", plan)
+	}
+	plan = explain(t, repository.Reads(r), "list (text, text, text, text, text, timestamptz, timestamptz, uuid, uuid, int)", repository.ListSQL,
+		`('acme', 'pending', '', '', '', '0001-01-01', '9999-12-31', '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff', 50)`)
+	if !strings.Contains(plan, "jobs_list") || !strings.Contains(plan, "finished_jobs_rest_tenant_id_idx") || !strings.Contains(plan, "One-Time Filter") {
+		t.Errorf("list:\n%s", plan)
+	}
+
+	claimed, err := r.Claim(t.Context(), "t", 50, "w", time.Minute)
+	if err != nil || len(claimed) != 50 {
+		t.Fatalf("%d claimed, %v", len(claimed), err)
+	}
+	leases := make([]job.Lease, len(claimed))
+	for i, c := range claimed {
+		leases[i] = c.Lease
+	}
+	if kept, err := r.Extend(t.Context(), leases, time.Minute); err != nil || len(kept) != 50 {
+		t.Fatalf("%d kept, %v", len(kept), err)
+	}
+	if n := count(t, db, `select count(*) from pg_indexes where tablename = 'jobs' and indexdef like '%locked_until%'`); n != 0 {
+		t.Errorf("locked_until is in %d indexes", n)
+	}
+	if _, err := db.ExecContext(t.Context(), `vacuum jobs`); err != nil { // as autovacuum does
+		t.Fatal(err)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	hot := `select n_tup_upd, n_tup_hot_upd from pg_stat_xact_user_tables where relname = 'jobs'`
+	if _, err := tx.ExecContext(t.Context(), `update jobs set locked_until = locked_until + interval '1 s' where state = 'processing'`); err != nil {
+		t.Fatal(err)
+	}
+	var updated, inPlace int
+	if err := tx.QueryRowContext(t.Context(), hot).Scan(&updated, &inPlace); err != nil || updated != 50 || inPlace < 45 {
+		t.Errorf("%d of %d heartbeats in place, %v", inPlace, updated, err)
+	}
+}
+
+// explain shows the plan of a statement that is made without its parameters, on
+// a connection of the pool that will run it.
+func explain(t *testing.T, pool *sql.DB, head, statement, args string) string {
+	t.Helper()
+	conn, err := pool.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	name, _, _ := strings.Cut(head, " ")
+	for _, statement := range []string{`set plan_cache_mode = force_generic_plan`, `prepare ` + head + ` as ` + statement} {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%.60s: %v", statement, err)
+		}
+	}
+	rows, err := conn.QueryContext(t.Context(), `explain execute `+name+` `+args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&plan, line)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
+}

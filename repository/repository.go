@@ -1,0 +1,175 @@
+package repository
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sekali/sekali/job"
+	"github.com/sekali/sekali/migrations"
+)
+
+// Repository is the database. It is safe for concurrent use.
+type Repository struct {
+	engine engine
+	clock  *Clock
+}
+
+var (
+	_ job.Acceptor = (*Repository)(nil)
+	_ job.Bulk     = (*Repository)(nil)
+	_ job.Reader   = (*Repository)(nil)
+	_ job.Leases   = (*Repository)(nil)
+)
+
+// Options say how a process uses the database.
+type Options struct {
+	// Slots is how many jobs the process runs at once; 0: it only accepts.
+	Slots int
+	// MaxConns is how many connections to Postgres the process may open; 0
+	// means 24. Fewer than 4 are refused. SQLite does not use it.
+	MaxConns int
+	// Exclusive takes the lock file of a SQLite database (FILE.lock) until
+	// Close or the end of the process: one gateway alone may run on a file.
+	// Postgres does not use it.
+	Exclusive bool
+}
+
+// engine is what Postgres and SQLite do in different ways. Its methods return
+// the errors of their driver; Repository turns them into the domain's.
+type engine interface {
+	name() migrations.Engine
+	classify(err error) failure
+	placeholder(n int) string
+	reads() *pool
+	// migrator opens a pool for migrations, which may take long.
+	migrator() (*sql.DB, error)
+	close() error
+
+	acceptAll(ctx context.Context, r *Repository, s []job.Submission) []answer
+	versions(ctx context.Context, ids []job.ID) ([]versionRow, error)
+
+	claim(ctx context.Context, t job.Type, n int, worker string, lease time.Duration) ([]jobRow, error)
+	extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]bool, error)
+	finish(ctx context.Context, endings []ending) ([]bool, error)
+	requeue(ctx context.Context, requeues []requeue) ([]bool, error)
+	promote(ctx context.Context, limit int) (types []job.Type, next time.Duration, err error)
+	expired(ctx context.Context, worker string, limit int) ([]jobRow, error)
+
+	// begin opens the transaction of an attempt, finishTx ends the job in it,
+	// and outcome finds out what became of a commit that was not answered.
+	begin(ctx context.Context) (*sql.Tx, error)
+	finishTx(ctx context.Context, tx *sql.Tx, e ending) (bool, error)
+	outcome(ctx context.Context, e ending) (bool, error)
+}
+
+// Open prepares the use of the database at url: sqlite:PATH, or postgres://…
+// (or postgresql://…) in the form of libpq. A Postgres database need not be
+// reachable yet. A SQLite file is created if there is none.
+func Open(ctx context.Context, url string, o Options) (*Repository, error) {
+	e, err := openEngine(ctx, url, o)
+	if err != nil {
+		return nil, fmt.Errorf("repository: %w", err)
+	}
+	r := &Repository{engine: e}
+	r.clock = &Clock{r: r}
+	return r, nil
+}
+
+func openEngine(ctx context.Context, url string, o Options) (engine, error) {
+	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
+		return openSQLite(ctx, path, o)
+	}
+	if strings.HasPrefix(url, "postgres://") || strings.HasPrefix(url, "postgresql://") {
+		return openPostgres(url, o)
+	}
+	// The URL is not shown: it may hold a password.
+	return nil, errors.New("database URL must begin with sqlite: or postgres://")
+}
+
+// Close closes all connections and gives the lock file back.
+func (r *Repository) Close() error { return r.fail("close", r.engine.close()) }
+
+// Engine is "postgres" or "sqlite".
+func (r *Repository) Engine() string { return string(r.engine.name()) }
+
+// Clock is the database's time.
+func (r *Repository) Clock() *Clock { return r.clock }
+
+// Placeholder writes the n-th parameter of a statement, counted from 1.
+func (r *Repository) Placeholder(n int) string { return r.engine.placeholder(n) }
+
+// Migrate brings the schema up. Any number of processes may call it at once.
+func (r *Repository) Migrate(ctx context.Context) error {
+	return r.migrating(ctx, "migrate", func(db *sql.DB) error {
+		return migrations.Up(ctx, db, r.engine.name())
+	})
+}
+
+// Migrations lists the steps of the schema, applied and pending.
+func (r *Repository) Migrations(ctx context.Context) ([]migrations.Migration, error) {
+	var list []migrations.Migration
+	err := r.migrating(ctx, "list migrations", func(db *sql.DB) (err error) {
+		list, err = migrations.Status(ctx, db, r.engine.name())
+		return err
+	})
+	return list, err
+}
+
+func (r *Repository) migrating(ctx context.Context, doing string, do func(*sql.DB) error) error {
+	db, err := r.engine.migrator()
+	if err != nil {
+		return r.fail(doing, err)
+	}
+	return r.fail(doing, errors.Join(do(db), db.Close()))
+}
+
+// probeTimeout bounds what a readiness probe waits for: it must answer within
+// a second, whatever the database does (BR-76).
+const probeTimeout = 800 * time.Millisecond
+
+// Ping reports whether the database answers.
+func (r *Repository) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	var one int
+	return r.fail("ping", r.engine.reads().db.QueryRowContext(ctx, `select 1`).Scan(&one))
+}
+
+// agreed is what the database must say of itself for this program to read its
+// rows as they were written.
+var agreed = map[string]string{"slots": fmt.Sprint(job.Slots), "slot_hash": "sha256-32:v1"}
+
+const metaSQL = `select name, value from meta where name in ('slots', 'slot_hash')`
+
+type metaRow struct {
+	Name  string `db:"name"`
+	Value string `db:"value"`
+}
+
+// CheckSchema reports migrations.ErrMissing, or a database whose rows are laid
+// out by other rules than this program's.
+func (r *Repository) CheckSchema(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if err := migrations.Check(ctx, r.engine.reads().db, r.engine.name()); err != nil {
+		return r.fail("check schema", err)
+	}
+	rows, err := collect[metaRow](ctx, r.engine.reads(), metaSQL)
+	if err != nil {
+		return r.fail("check schema", err)
+	}
+	found := map[string]string{}
+	for _, m := range rows {
+		found[m.Name] = m.Value
+	}
+	for name, want := range agreed {
+		if found[name] != want {
+			return fmt.Errorf("repository: check schema: meta says %s = %q, this program needs %q", name, found[name], want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,254 @@
+package repository
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	sqlitedriver "modernc.org/sqlite"
+
+	"github.com/sekali/sekali/job"
+	"github.com/sekali/sekali/migrations"
+)
+
+// sqlite is the engine on SQLite: one connection that writes and several that
+// only read. A transaction that writes takes the write lock at its beginning, so
+// that it waits there, and what it reads cannot change before it writes.
+type sqlite struct {
+	path   string
+	writer *pool
+	reader *pool
+	lock   *os.File
+	// worker is who claims through this repository. Its leases are never run
+	// out: they end with this process.
+	worker atomic.Pointer[string]
+	page   page
+}
+
+const (
+	sqliteReaders = 4
+	// sqliteSettings hold for each connection. The journal is a WAL, so that
+	// readers and the writer do not wait for each other; "full" makes a commit
+	// durable before it is answered. Another process's lock is waited for as
+	// long as a lock on Postgres is.
+	sqliteSettings = "_busy_timeout=1000&_journal_mode=WAL&_synchronous=FULL&_foreign_keys=on"
+	// extendPatience is how long a heartbeat waits for the write lock.
+	extendPatience = time.Second
+)
+
+func openSQLite(ctx context.Context, path string, o Options) (*sqlite, error) {
+	if path == "" || path[0] == ':' {
+		return nil, errors.New("sqlite: needs the path of a file, as in sqlite:sekali.db")
+	}
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &sqlite{path: full}
+	if o.Exclusive {
+		if s.lock, err = takeLock(full); err != nil {
+			return nil, err
+		}
+	}
+	s.writer = newPool(s.connect("&_txlock=immediate"), 1, leaseTimeout)
+	s.reader = newPool(s.connect("&_query_only=on"), sqliteReaders, acceptTimeout)
+	if err := s.writer.db.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", full, err), s.close())
+	}
+	return s, nil
+}
+
+var errLocked = errors.New("locked by another process")
+
+// takeLock makes sure that one gateway alone serves the file. The lock belongs
+// to the open file, so that it ends with the process, however that ends.
+func takeLock(path string) (*os.File, error) {
+	name := path + ".lock"
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock file: %w", err)
+	}
+	if err := lockFile(f); err != nil {
+		_ = f.Close()
+		if errors.Is(err, errLocked) {
+			return nil, fmt.Errorf("another gateway is running on %s (it holds %s): stop it first, or give this one a file of its own; several gateways can share a Postgres", path, name)
+		}
+		return nil, fmt.Errorf("lock file %s: %w", name, err)
+	}
+	return f, nil
+}
+
+func (s *sqlite) connect(more string) *sql.DB {
+	file := url.URL{Scheme: "file", Path: s.path, OmitHost: true, RawQuery: sqliteSettings + more}
+	return sql.OpenDB(sqliteConnector{file.String()})
+}
+
+// sqliteConnector opens connections that have the functions of our statements.
+type sqliteConnector struct{ dsn string }
+
+// Connect implements driver.Connector.
+func (c sqliteConnector) Connect(context.Context) (driver.Conn, error) {
+	return withFunctions().Open(c.dsn)
+}
+
+// Driver implements driver.Connector.
+func (c sqliteConnector) Driver() driver.Driver { return withFunctions() }
+
+// withFunctions is a driver of our own, so that nothing is registered for other
+// users of SQLite in the process:
+//
+//	now()       the process's time, as it is stored
+//	later(ms)   the time so many milliseconds from now
+var withFunctions = sync.OnceValue(func() *sqlitedriver.Driver {
+	d := &sqlitedriver.Driver{}
+	d.MustRegisterScalarFunction("now", 0, func(*sqlitedriver.FunctionContext, []driver.Value) (driver.Value, error) {
+		return stamp(processTime()), nil
+	})
+	d.MustRegisterScalarFunction("later", 1, func(_ *sqlitedriver.FunctionContext, args []driver.Value) (driver.Value, error) {
+		ms, ok := args[0].(int64)
+		if !ok {
+			return nil, fmt.Errorf("later: milliseconds are a %T", args[0])
+		}
+		return stamp(processTime().Add(time.Duration(ms) * time.Millisecond)), nil
+	})
+	return d
+})
+
+func (s *sqlite) migrator() (*sql.DB, error) {
+	db := s.connect("&_txlock=immediate")
+	db.SetMaxOpenConns(1)
+	return db, nil
+}
+
+func (s *sqlite) name() migrations.Engine  { return migrations.SQLite }
+func (s *sqlite) placeholder(n int) string { return "?" + strconv.Itoa(n) }
+func (s *sqlite) reads() *pool             { return s.reader }
+
+func (s *sqlite) close() error {
+	err := errors.Join(s.reader.close(), s.writer.close())
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	return err
+}
+
+// The result codes of SQLite that mean something to us; the low byte is the
+// class, the rest tells more.
+const (
+	codeError      = 1 // a statement that is wrong
+	codeBusy       = 5
+	codeLocked     = 6
+	codeReadOnly   = 8
+	codeInterrupt  = 9
+	codeIOError    = 10
+	codeFull       = 13
+	codeCantOpen   = 14
+	codeTooBig     = 18
+	codeConstraint = 19
+	codeMismatch   = 20
+	codeRange      = 25
+
+	codePrimaryKey = codeConstraint | 6<<8
+	codeUnique     = codeConstraint | 8<<8
+	codeRowID      = codeConstraint | 10<<8
+)
+
+func (s *sqlite) classify(err error) failure {
+	var e *sqlitedriver.Error
+	if !errors.As(err, &e) {
+		return connectionFailure(err)
+	}
+	switch e.Code() {
+	case codePrimaryKey, codeUnique, codeRowID:
+		return unique
+	}
+	switch e.Code() & 0xff {
+	case codeBusy, codeLocked:
+		return busy
+	case codeReadOnly, codeInterrupt, codeIOError, codeFull, codeCantOpen:
+		return unavailable
+	case codeError, codeTooBig, codeConstraint, codeMismatch, codeRange:
+		return wrong
+	}
+	return other
+}
+
+// inTx runs do in a transaction that writes. The statements are prepared before
+// it begins, because it holds the only connection.
+func (s *sqlite) inTx(ctx context.Context, statements []string, do func(context.Context, *sql.Tx) error) error {
+	ctx, cancel := s.writer.within(ctx)
+	defer cancel()
+	if err := s.prepare(ctx, statements); err != nil {
+		return err
+	}
+	tx, err := s.writer.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	// Statements on the local file are short, and cutting one off would roll the
+	// whole transaction back.
+	if err := do(context.WithoutCancel(ctx), tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func (s *sqlite) prepare(ctx context.Context, statements []string) error {
+	for _, query := range statements {
+		if _, err := s.writer.stmt(ctx, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change runs a prepared statement in the transaction and returns how many rows
+// it changed.
+func (s *sqlite) change(ctx context.Context, tx *sql.Tx, query string, args ...any) (int64, error) {
+	prepared, err := s.writer.in(ctx, tx, query)
+	if err != nil {
+		return 0, err
+	}
+	result, err := prepared.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// rowsIn runs a prepared statement in the transaction and returns its rows.
+func rowsIn[T any](ctx context.Context, s *sqlite, tx *sql.Tx, query string, args ...any) ([]T, error) {
+	prepared, err := s.writer.in(ctx, tx, query)
+	if err != nil {
+		return nil, err
+	}
+	return scan[T](ctx, prepared, args...)
+}
+
+// oneVersionSQL looks into both tables in one snapshot.
+const oneVersionSQL = `
+select id, version, state from jobs where slot = $1 and id = $2
+union all
+select id, version, state from finished_jobs where slot = $1 and id = $2`
+
+func (s *sqlite) versions(ctx context.Context, ids []job.ID) ([]versionRow, error) {
+	var all []versionRow
+	for _, id := range ids {
+		rows, err := collect[versionRow](ctx, s.reader, oneVersionSQL, int64(id.Slot()), string(id))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
