@@ -282,8 +282,7 @@ func TestFailure_BR65_PanicsAreFailedAttempts(t *testing.T) {
 		"a string": func(context.Context, job.Claimed) (*job.Result, error) { panic("secret") },
 		"an error": func(context.Context, job.Claimed) (*job.Result, error) { panic(errors.New("secret")) },
 		"a nil map": func(context.Context, job.Claimed) (*job.Result, error) {
-			var m map[string]int
-			m["a"] = 1
+			emptyMap()["a"] = 1
 			return nil, nil
 		},
 		"Goexit": func(context.Context, job.Claimed) (*job.Result, error) { runtime.Goexit(); return nil, nil },

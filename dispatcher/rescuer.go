@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/sekali/sekali/internal/telemetry"
@@ -32,7 +33,9 @@ func (d *Dispatcher) rescue(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list expired leases: %w", err)
 	}
-	d.Metrics.RunningPastLease.Set(float64(len(expired)))
+	found := len(expired)
+	d.Metrics.RunningPastLease.Set(float64(found))
+	expired = slices.DeleteFunc(expired, d.tended)
 	var endings []job.Ending
 	var requeues []job.Requeue
 	for _, c := range expired {
@@ -46,16 +49,23 @@ func (d *Dispatcher) rescue(ctx context.Context) (time.Duration, error) {
 	if err := d.apply(ctx, expired, endings, requeues); err != nil {
 		return 0, err
 	}
-	if len(expired) == rescueBatch {
+	if found == rescueBatch {
 		return time.Millisecond, nil
 	}
 	return 0, nil
 }
 
+// tended reports whether this process still works on the job, or on writing its
+// end. It lost its lease while the database was away: unless somebody else takes
+// the job first, the next heartbeat brings the lease back.
+func (d *Dispatcher) tended(c job.Claimed) bool {
+	return c.WorkerID == d.WorkerID && d.running.has(c.Lease)
+}
+
 // rescued decides what becomes of a job whose lease ran out.
 func (d *Dispatcher) rescued(c job.Claimed) (*job.Ending, *job.Requeue) {
 	settings, known := d.settings(c)
-	if c.WorkerID == d.WorkerID && !d.running.has(c.Lease) {
+	if c.WorkerID == d.WorkerID && !d.running.hasLost(c.Lease) {
 		// Claimed for us by a statement whose answer was lost: never started.
 		release := settings.Release(c)
 		release.IfExpired = true

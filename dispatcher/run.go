@@ -16,11 +16,11 @@ import (
 
 // start takes a claimed job into the running set and works on it.
 func (d *Dispatcher) start(c job.Claimed) {
-	a := &attempt{Claimed: c, work: d.Work[c.Type], started: time.Now(), lost: make(chan struct{})}
+	a := &attempt{Claimed: c, work: d.Work[c.Type], started: time.Now()}
 	a.ctx, a.cancel = context.WithCancelCause(d.base)
 	if !d.Exclusive {
 		lease := a.work.Settings.Lease
-		a.trust = time.AfterFunc(lease-trustMargin(lease), a.lose)
+		a.trust = time.AfterFunc(lease-trustMargin(lease), a.distrust)
 	}
 	d.running.add(a)
 	d.Metrics.Running.WithLabelValues(string(c.Type)).Inc()

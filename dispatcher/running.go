@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,10 +20,6 @@ type attempt struct {
 	// It is the attempt's lifetime, handed to its executor.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// lost is closed when the lease is not ours any more; unlike ctx it says
-	// nothing about timeouts, so that writing the end can outlive those.
-	lost     chan struct{}
-	loseOnce sync.Once
 	// settling is set once the work is over and its end is being written. From
 	// then on only that write, fenced by the token, tells whether the lease held.
 	settling atomic.Bool
@@ -30,9 +27,14 @@ type attempt struct {
 }
 
 // lose ends the attempt because its lease is not ours any more.
-func (a *attempt) lose() {
-	a.loseOnce.Do(func() { close(a.lost) })
-	a.cancel(job.ErrLeaseLost)
+func (a *attempt) lose() { a.cancel(job.ErrLeaseLost) }
+
+// distrust ends the attempt because its lease may not be ours any more. Work
+// that is done stays done: doing it again would be the harm.
+func (a *attempt) distrust() {
+	if !a.settling.Load() {
+		a.lose()
+	}
 }
 
 // trustMargin is how long before the end of its lease a process stops trusting
@@ -47,10 +49,17 @@ type running struct {
 	mu      sync.Mutex
 	byLease map[job.Lease]*attempt
 	idle    chan struct{} // closed while the set is empty
+	// lost are leases whose attempts were made here and left without an end,
+	// and when: the rescuer must not take them for claims that never arrived.
+	lost map[job.Lease]time.Time
 }
 
+// rememberLost is how long a lost lease is remembered: longer than it takes the
+// rescuer to find it, however long the database was away.
+const rememberLost = 24 * time.Hour
+
 func newRunning() *running {
-	r := &running{byLease: map[job.Lease]*attempt{}, idle: make(chan struct{})}
+	r := &running{byLease: map[job.Lease]*attempt{}, idle: make(chan struct{}), lost: map[job.Lease]time.Time{}}
 	close(r.idle)
 	return r
 }
@@ -74,6 +83,24 @@ func (r *running) remove(a *attempt) {
 	if len(r.byLease) == 0 {
 		close(r.idle)
 	}
+}
+
+// lose notes that an attempt under the lease has left no end.
+func (r *running) lose(l job.Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(r.lost, func(_ job.Lease, at time.Time) bool { return now.Sub(at) > rememberLost })
+	r.lost[l] = now
+}
+
+// hasLost reports whether an attempt under the lease was made here and has left
+// no end.
+func (r *running) hasLost(l job.Lease) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.lost[l]
+	return ok
 }
 
 func (r *running) count() int {

@@ -29,8 +29,9 @@ func (v verdict) call() string {
 }
 
 // settle writes what became of the attempt and tells everybody. The write is
-// repeated until it is known to have worked or the lease is gone: finished work
-// must not run again because the database was slow. The heartbeat goes on
+// repeated until it is known to have worked or to be refused: finished work must
+// not run again because the database was slow or away, and a lease that is over
+// is still ours as long as nobody has taken the job. The heartbeat goes on
 // meanwhile, because the attempt is still in the running set.
 func (d *Dispatcher) settle(a *attempt, e ended) {
 	v, ours := d.judge(a, e)
@@ -97,8 +98,8 @@ func isPermanent(err error) bool {
 	return errors.As(err, &known) && known.Permanent
 }
 
-// write applies the verdict under the fencing token. It returns false if the
-// lease was lost, or the process gave up, before it could be written.
+// write applies the verdict under the fencing token. It returns false if
+// somebody else holds the job, or the process gave up before it could be written.
 func (d *Dispatcher) write(a *attempt, v verdict) bool {
 	for failures := 1; ; failures++ {
 		applied, err := d.writeOnce(a, v)
@@ -115,10 +116,6 @@ func (d *Dispatcher) write(a *attempt, v verdict) bool {
 		timer := time.NewTimer(failurePause(failures))
 		select {
 		case <-timer.C:
-		case <-a.lost:
-			timer.Stop()
-			d.stale(a, v.call(), err)
-			return false
 		case <-d.base.Done():
 			timer.Stop()
 			return false
@@ -140,6 +137,7 @@ func (d *Dispatcher) writeOnce(a *attempt, v verdict) (bool, error) {
 
 // stale notes an attempt whose end was refused: somebody else holds the job.
 func (d *Dispatcher) stale(a *attempt, call string, err error) {
+	d.running.lose(a.Lease)
 	d.Metrics.StaleCalls.WithLabelValues(call).Inc()
 	d.Log.LogAttrs(d.base, slog.LevelWarn, "lease lost; the attempt's end was not written",
 		append(d.jobAttrs(a.Claimed), slog.Any(telemetry.Error, err))...)

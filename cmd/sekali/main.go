@@ -1,0 +1,103 @@
+// Command sekali is the gateway and the tools around it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/sekali/sekali/gateway"
+)
+
+// version is set by the build (-ldflags "-X main.version=…").
+var version = "dev"
+
+// Exit codes; config.md's client commands share them.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// cli is the command line: each command has a Run method in a file of its own.
+type cli struct {
+	Serve   serveCommand   `cmd:"" default:"withargs" help:"Run the gateway (the default command)."`
+	Migrate migrateCommand `cmd:"" help:"Bring the database schema up, or show how it stands."`
+	Config  configCommand  `cmd:"" help:"Check or print the configuration."`
+	Health  healthCommand  `cmd:"" help:"Ask a running gateway on this machine whether it serves; for health checks."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+func run(args []string) int {
+	var c cli
+	parser, err := kong.New(&c, kong.Name("sekali"),
+		kong.Description("HTTP gateway for background jobs: submit a job with a key as often as you like, its effect happens once."),
+		kong.UsageOnError())
+	if err != nil {
+		panic(err) // the struct above is wrong
+	}
+	chosen, err := parser.Parse(args)
+	if err != nil {
+		parser.Errorf("%v", err)
+		return exitUsage
+	}
+	ctx, stop := untilSignal()
+	defer stop()
+	chosen.BindTo(ctx, (*context.Context)(nil))
+	if err := chosen.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "sekali:", err)
+		var wrong *gateway.ConfigError
+		if errors.As(err, &wrong) {
+			return exitUsage
+		}
+		return exitFailed
+	}
+	return 0
+}
+
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The
+// second one ends the process at once: whoever sends it will not wait.
+func untilSignal() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// configFlags are the flags of every command that reads the configuration.
+type configFlags struct {
+	Config      string `help:"Configuration file (YAML)." placeholder:"FILE" env:"SEKALI_CONFIG"`
+	Listen      string `help:"Address to serve on (listen)." placeholder:"HOST:PORT"`
+	DatabaseURL string `help:"sqlite:FILE or postgres://… (database_url)." placeholder:"URL"`
+	RedisURL    string `help:"redis://… (redis_url)." placeholder:"URL"`
+	LogLevel    string `help:"debug, info, warn or error (log.level)." placeholder:"LEVEL"`
+}
+
+// load reads the configuration; flags win over the environment, that over the file.
+func (f configFlags) load() (gateway.Config, error) {
+	environ := os.Environ()
+	for name, value := range map[string]string{
+		"SEKALI_LISTEN": f.Listen, "SEKALI_DATABASE_URL": f.DatabaseURL,
+		"SEKALI_REDIS_URL": f.RedisURL, "SEKALI_LOG_LEVEL": f.LogLevel,
+	} {
+		if value != "" {
+			environ = append(environ, name+"="+value)
+		}
+	}
+	return gateway.Load(f.Config, environ)
+}
+
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run() error {
+	fmt.Println(version)
+	return nil
+}

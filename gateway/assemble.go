@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/sekali/sekali/api"
+	"github.com/sekali/sekali/dispatcher"
+	"github.com/sekali/sekali/internal/telemetry"
+	"github.com/sekali/sekali/job"
+	"github.com/sekali/sekali/repository"
+)
+
+// parts are what Run puts together for one life of the gateway.
+type parts struct {
+	cfg        Config
+	log        *slog.Logger
+	workerID   string
+	repo       *repository.Repository
+	clock      *repository.Clock
+	redis      *redisLink
+	registry   *prometheus.Registry
+	metrics    *telemetry.Metrics
+	waiters    *job.Waiters
+	jobs       *job.Jobs
+	dispatcher *dispatcher.Dispatcher
+	handler    http.Handler
+	draining   atomic.Bool
+}
+
+// assemble makes every part and ties them; nothing runs yet.
+func (g *Gateway) assemble(ctx context.Context, repo *repository.Repository) (*parts, error) {
+	clock := repo.Clock()
+	if err := clock.Sync(ctx); err != nil {
+		return nil, fmt.Errorf("gateway: read the database's clock: %w", err)
+	}
+	work, err := g.cfg.work(sqlDialect{
+		placeholder: repo.Placeholder, isUniqueViolation: repo.IsUniqueViolation, isPermanent: repo.Permanent,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	link, err := newRedisLink(g.cfg.RedisURL)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	p := &parts{
+		cfg: g.cfg, log: g.log, workerID: newWorkerID(), repo: repo, clock: clock, redis: link,
+		registry: prometheus.NewRegistry(), waiters: &job.Waiters{},
+	}
+	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.metrics = telemetry.NewMetrics(p.registry, typeNames(work))
+	if err := p.dispatch(work); err != nil {
+		return nil, err
+	}
+	p.jobs = &job.Jobs{
+		Types: settingsOf(work), Acceptor: repo, Reader: repo, Clock: clock, Waiters: p.waiters,
+		Render: api.Accepted, Wake: p.dispatcher.Wake,
+	}
+	p.handler = p.routes()
+	return p, nil
+}
+
+func (p *parts) dispatch(work map[job.Type]dispatcher.Work) error {
+	var err error
+	p.dispatcher, err = dispatcher.New(dispatcher.Config{
+		Leases: p.repo, Versions: p.repo, Work: work, Waiters: p.waiters, Metrics: p.metrics, Log: p.log,
+		WorkerID: p.workerID, Slots: p.cfg.Dispatcher.Slots, PollInterval: p.cfg.Dispatcher.PollInterval,
+		Heartbeat: p.cfg.Defaults.Heartbeat, Grace: p.cfg.Dispatcher.ShutdownGrace,
+		Exclusive: p.repo.Exclusive(), Keys: p.keys(),
+	})
+	return err
+}
+
+// keys says how keys stand in the log.
+func (p *parts) keys() telemetry.KeyLog { return telemetry.KeyLog{Redact: p.cfg.Log.RedactKeys} }
+
+func (p *parts) close() { p.redis.close() }
+
+// clockInterval is how often the database's clock is read anew; in between the
+// process's monotonic clock carries it.
+const clockInterval = time.Minute
+
+// keepClock keeps the clock in step with the database until ctx ends.
+func (p *parts) keepClock(ctx context.Context, log *slog.Logger) {
+	ticker := time.NewTicker(clockInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if err := p.clock.Sync(ctx); err != nil && ctx.Err() == nil {
+				log.WarnContext(ctx, "the database's clock could not be read; carrying on with the last reading", slog.Any("error", err))
+			}
+		}
+	}
+}
+
+// redisInterval is how often the gauge of a degraded Redis is brought up to date.
+const redisInterval = 5 * time.Second
+
+// watchRedis shows as a metric whether Redis answers, until ctx ends.
+func (p *parts) watchRedis(ctx context.Context) {
+	if !p.redis.configured() {
+		return
+	}
+	ticker := time.NewTicker(redisInterval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		degraded := 0.0
+		if err := p.redis.check(ctx); err != nil {
+			degraded = 1
+		}
+		p.metrics.Degraded.WithLabelValues(telemetry.PartRedis).Set(degraded)
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// newWorkerID is new at every start, so that leases of an earlier life of this
+// process are never taken for its own.
+func newWorkerID() string { return "w-" + rand.Text()[:16] }
+
+func typeNames(work map[job.Type]dispatcher.Work) []string {
+	var names []string
+	for _, t := range slices.Sorted(maps.Keys(work)) {
+		names = append(names, string(t))
+	}
+	return names
+}
+
+func settingsOf(work map[job.Type]dispatcher.Work) job.Types {
+	types := make(job.Types, len(work))
+	for t, w := range work {
+		types[t] = w.Settings
+	}
+	return types
+}

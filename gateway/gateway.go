@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Gateway is the whole program as a value.
+type Gateway struct {
+	cfg      Config
+	log      *slog.Logger
+	version  string
+	listener atomic.Pointer[net.TCPAddr]
+	serving  chan struct{} // closed once the listener is open
+}
+
+// Option changes what New makes.
+type Option func(*Gateway)
+
+// WithLogger sets where the gateway logs; the default follows Config.Log to
+// standard error.
+func WithLogger(log *slog.Logger) Option { return func(g *Gateway) { g.log = log } }
+
+// WithVersion sets the version that the gateway logs at start.
+func WithVersion(version string) Option { return func(g *Gateway) { g.version = version } }
+
+// New checks the configuration (a *ConfigError lists everything that is wrong)
+// and returns a gateway that does nothing yet.
+func New(cfg Config, options ...Option) (*Gateway, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	g := &Gateway{cfg: cfg, version: "embedded", serving: make(chan struct{})}
+	for _, option := range options {
+		option(g)
+	}
+	if g.log == nil {
+		g.log = NewLogger(cfg.Log, os.Stderr)
+	}
+	return g, nil
+}
+
+// Serving is closed once the gateway accepts requests.
+func (g *Gateway) Serving() <-chan struct{} { return g.serving }
+
+// URL returns the address to call, once Serving is closed.
+func (g *Gateway) URL() string {
+	if addr := g.listener.Load(); addr != nil {
+		return "http://" + addr.String()
+	}
+	return ""
+}
+
+// Limits of the server on slow or broken clients. The body's time is bounded
+// where it is read (middleware.Key): a limit here would also end long polls.
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 16 << 10
+)
+
+// closeTimeout bounds the wait for the last answers after the drain.
+const closeTimeout = 2 * time.Second
+
+// Run opens the database, serves, and returns when ctx has ended and the
+// gateway has drained: it stops claiming, answers submissions with 503 while
+// running jobs end (at most dispatcher.shutdown_grace), hands back the rest and
+// closes. It must be called once.
+func (g *Gateway) Run(ctx context.Context) error {
+	g.warn()
+	repo, err := g.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer repo.Close()
+	p, err := g.assemble(ctx, repo)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", g.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("gateway: listen on %s: %w", g.cfg.Listen, err)
+	}
+	addr, _ := listener.Addr().(*net.TCPAddr)
+	g.listener.Store(addr)
+	g.log.InfoContext(ctx, "sekali serves", slog.String("url", g.URL()), slog.String("version", g.version),
+		slog.String("database", redactURL(g.cfg.DatabaseURL)), slog.Int("slots", g.cfg.Dispatcher.Slots), slog.String("worker_id", p.workerID))
+	close(g.serving)
+	return g.serve(ctx, listener, p)
+}
+
+func (g *Gateway) serve(ctx context.Context, listener net.Listener, p *parts) error {
+	server := &http.Server{
+		Handler:           p.handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // clients' broken TLS and the like
+	}
+	// An error of any part ends the others, as the end of ctx does.
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("gateway: serve: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() error { p.keepClock(running, g.log); return nil })
+	group.Go(func() error { p.watchRedis(running); return nil })
+	group.Go(func() error {
+		<-running.Done()
+		g.log.InfoContext(ctx, "shutting down: submissions are refused, running jobs may end", slog.Duration("grace", g.cfg.Dispatcher.ShutdownGrace))
+		p.draining.Store(true)
+		p.waiters.End()
+		return nil
+	})
+	group.Go(func() error {
+		err := p.dispatcher.Run(running)
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		return errors.Join(err, shutdown(closing, server))
+	})
+	err := group.Wait()
+	if err == nil {
+		g.log.InfoContext(ctx, "stopped")
+	}
+	return err
+}
+
+// shutdown closes the server, and cuts off who is still not answered in time.
+func shutdown(ctx context.Context, server *http.Server) error {
+	if err := server.Shutdown(ctx); err != nil {
+		return server.Close()
+	}
+	return nil
+}
+
+// warn says what is allowed and yet should be known.
+func (g *Gateway) warn() {
+	if g.cfg.Auth.Mode == "none" {
+		g.log.Warn("authentication is off: every caller is the tenant default", slog.String("listen", g.cfg.Listen))
+	}
+	if g.cfg.Idempotency.Retention < time.Hour {
+		g.log.Warn("idempotency.retention is under an hour: a client that retries later than that runs the job again",
+			slog.Duration("retention", g.cfg.Idempotency.Retention))
+	}
+}

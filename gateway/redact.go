@@ -1,0 +1,67 @@
+package gateway
+
+import (
+	"maps"
+	"net/url"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// hidden stands where a secret would.
+const hidden = "(hidden)"
+
+// Redacted returns the configuration without its secrets, for printing.
+func (c Config) Redacted() Config {
+	c.DatabaseURL = redactURL(c.DatabaseURL)
+	c.RedisURL = redactURL(c.RedisURL)
+	c.JobTypes = maps.Clone(c.JobTypes)
+	for name, t := range c.JobTypes {
+		if t.HTTP != nil {
+			h := *t.HTTP
+			h.URL = redactURL(h.URL)
+			if h.Secret != "" {
+				h.Secret = hidden
+			}
+			h.Headers = redactAll(h.Headers)
+			t.HTTP = &h
+		}
+		if t.Command != nil {
+			command := *t.Command
+			command.Env = redactAll(command.Env)
+			t.Command = &command
+		}
+		c.JobTypes[name] = t
+	}
+	return c
+}
+
+// YAML writes the configuration as a file, secrets hidden.
+func (c Config) YAML() ([]byte, error) { return yaml.Marshal(c.Redacted()) }
+
+// redactAll hides values that often carry credentials; their names may be shown.
+func redactAll(values map[string]string) map[string]string {
+	values = maps.Clone(values)
+	for name := range values {
+		values[name] = hidden
+	}
+	return values
+}
+
+func redactURL(text string) string {
+	if text == "" {
+		return ""
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return hidden
+	}
+	query := u.Query()
+	if query.Has("password") {
+		query.Set("password", hidden)
+		u.RawQuery = query.Encode()
+	}
+	return u.Redacted()
+}
+
+// MarshalYAML writes a size as it is written in a file.
+func (s Size) MarshalYAML() (any, error) { return s.String(), nil }

@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// check collects problems; its methods are the kinds of rules.
+type check struct{ problems []Problem }
+
+func (c *check) that(ok bool, path string, value any, want string) {
+	if !ok {
+		c.problems = append(c.problems, Problem{Path: path, Value: fmt.Sprint(value), Want: want})
+	}
+}
+
+func (c *check) oneOf(path, value string, allowed ...string) {
+	c.that(slices.Contains(allowed, value), path, value, "takes one of "+strings.Join(allowed, ", "))
+}
+
+func (c *check) between(path string, value, least, most time.Duration) {
+	c.that(least <= value && value <= most, path, value, fmt.Sprintf("takes %s to %s", least, most))
+}
+
+// year is the longest that anything may be told to wait.
+const year = 8760 * time.Hour
+
+// Validate returns a *ConfigError with everything that is wrong, or nil.
+func (c Config) Validate() error {
+	if problems := c.problems(); len(problems) > 0 {
+		return &ConfigError{Problems: problems}
+	}
+	return nil
+}
+
+func (c Config) problems() []Problem {
+	var k check
+	c.checkServing(&k)
+	k.that(c.Idempotency.MaxKeyLength >= 1 && c.Idempotency.MaxKeyLength <= 255,
+		"idempotency.max_key_length", c.Idempotency.MaxKeyLength, "takes 1 to 255")
+	_, err := regexp.Compile(c.Idempotency.KeyPattern)
+	k.that(err == nil, "idempotency.key_pattern", c.Idempotency.KeyPattern, fmt.Sprintf("is no regular expression: %v", err))
+	k.between("idempotency.retention", c.Idempotency.Retention, time.Second, maxRetention)
+	k.that(c.Limits.Body >= 1<<10 && c.Limits.Body <= 64<<20, "limits.body", c.Limits.Body, "takes 1KiB to 64MiB")
+	k.that(c.Limits.Result >= 1<<10 && c.Limits.Result <= 64<<20, "limits.result", c.Limits.Result, "takes 1KiB to 64MiB")
+	k.between("limits.wait", c.Limits.Wait, time.Second, time.Hour)
+	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	k.oneOf("log.format", c.Log.Format, "auto", "text", "json")
+	k.that(c.Dispatcher.Slots >= 0 && c.Dispatcher.Slots <= 10000, "dispatcher.slots", c.Dispatcher.Slots, "takes 0 (only accept) to 10000")
+	k.between("dispatcher.poll_interval", c.Dispatcher.PollInterval, 10*time.Millisecond, time.Minute)
+	k.between("dispatcher.shutdown_grace", c.Dispatcher.ShutdownGrace, 0, time.Hour)
+	c.checkDefaults(&k)
+	for _, name := range slices.Sorted(maps.Keys(c.JobTypes)) {
+		c.JobTypes[name].check(&k, "job_types."+name, name, c)
+	}
+	for name := range c.Executors {
+		_, both := c.TxExecutors[name]
+		k.that(!both, "job_types."+name, "func", "has both an Executor and a TxExecutor; give one")
+	}
+	return k.problems
+}
+
+func (c Config) checkServing(k *check) {
+	host, _, err := net.SplitHostPort(c.Listen)
+	k.that(err == nil, "listen", c.Listen, "takes host:port, e.g. 127.0.0.1:8080")
+	scheme, rest, _ := strings.Cut(c.DatabaseURL, ":")
+	k.that(slices.Contains([]string{"sqlite", "postgres", "postgresql"}, scheme) && rest != "",
+		"database_url", "", "takes sqlite:FILE or postgres://user@host:5432/db")
+	k.that(c.DatabaseMaxConns >= 4 && c.DatabaseMaxConns <= 1000, "database_max_conns", c.DatabaseMaxConns,
+		"takes 4 to 1000: fewer cannot serve requests, leases and transactions side by side")
+	if c.RedisURL != "" {
+		u, err := url.Parse(c.RedisURL)
+		k.that(err == nil && (u.Scheme == "redis" || u.Scheme == "rediss"), "redis_url", "", "takes redis://host:6379/0 or rediss://…")
+	}
+	k.that(c.Auth.Mode == "none", "auth.mode", c.Auth.Mode, "takes none: other modes are not supported by this version")
+	k.that(err != nil || c.Auth.AllowPublic || isLoopback(host), "listen", c.Listen,
+		"is not a loopback address and auth.mode is none, so anybody who reaches it could submit jobs; "+
+			"listen on 127.0.0.1, or set auth.allow_public: true if something in front checks who calls")
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (c Config) checkDefaults(k *check) {
+	d := c.Defaults
+	k.between("defaults.lease", d.Lease, minLease, maxLease)
+	k.that(d.Heartbeat > 0 && d.Heartbeat <= d.Lease/2, "defaults.heartbeat", d.Heartbeat,
+		fmt.Sprintf("takes up to half of defaults.lease (%s), so that one lost heartbeat loses no lease", d.Lease/2))
+	checkBackoff(k, "defaults", d.Backoff)
+	k.between("defaults.timeout", d.Timeout, minTimeout, maxTimeout)
+	checkAttempts(k, "defaults", d.MaxAttempts)
+	checkPriority(k, "defaults", d.Priority)
+}
+
+// Ranges of what the defaults and each job type may set.
+const (
+	minLease     = time.Second // shorter ones end on every hiccup of the database
+	maxLease     = time.Hour   // a dead process's jobs wait as long
+	minTimeout   = 10 * time.Millisecond
+	maxTimeout   = 24 * time.Hour
+	maxRetention = 10 * year
+)
+
+func checkBackoff(k *check, path string, b Backoff) {
+	k.between(path+".backoff.cap", b.Cap, time.Millisecond, year)
+	k.between(path+".backoff.base", b.Base, time.Millisecond, b.Cap)
+}
+
+func checkAttempts(k *check, path string, attempts int) {
+	k.that(attempts >= 1 && attempts <= 1000, path+".max_attempts", attempts, "takes 1 to 1000")
+}
+
+func checkPriority(k *check, path string, priority int) {
+	k.that(priority >= -100 && priority <= 100, path+".priority", priority, "takes -100 to 100")
+}
