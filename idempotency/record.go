@@ -27,6 +27,9 @@ type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
+	// NotRetained says that the body was too large, or a stream, and was not
+	// stored: the request must not run again, and cannot be replayed either.
+	NotRetained bool
 }
 
 // State says what a record stands for.
@@ -94,6 +97,17 @@ func (e *RetiredError) Error() string {
 	return fmt.Sprintf("idempotency: key retired at %s", e.ExpiredAt.UTC().Format(time.RFC3339))
 }
 
+// NotRetainedError reports a request that was answered once with a response too
+// large to keep. It is not executed again.
+type NotRetainedError struct {
+	Status   int    // of the first answer
+	Location string // likewise, if it had one
+}
+
+func (e *NotRetainedError) Error() string {
+	return fmt.Sprintf("idempotency: the response (status %d) was not retained", e.Status)
+}
+
 // Answer decides what a request gets from the record of its key. It is the
 // only place that decides so. A mismatch is looked at first, in every state:
 // another request must never learn that, or how, the first one ran (C10).
@@ -103,6 +117,9 @@ func Answer(rec Record, req Request) (Response, error) {
 	}
 	switch rec.State {
 	case Completed:
+		if rec.Response.NotRetained {
+			return Response{}, &NotRetainedError{Status: rec.Response.Status, Location: rec.Response.Header.Get("Location")}
+		}
 		return rec.Response, nil
 	case InProgress:
 		return Response{}, &InProgressError{RetryIn: rec.RetryIn}
