@@ -102,6 +102,9 @@ func (d *filterDecoder) time(name, value string) time.Time {
 		d.refuse(name, "time", "must be an RFC 3339 time such as 2026-01-02T03:04:05Z, with + written as %2B")
 		return time.Time{}
 	}
+	if t.IsZero() {
+		return t.Add(time.Millisecond) // as early, and yet a bound: zero is none
+	}
 	return t
 }
 

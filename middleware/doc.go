@@ -4,6 +4,7 @@
 // The order matters, from the outside in:
 //
 //	EscapedPath   the router sees the path as it was sent
+//	Unread        what a handler left of the body does not cost the answer
 //	RequestID     a name for the request
 //	AccessLog     one line when it is answered
 //	Metrics       one count

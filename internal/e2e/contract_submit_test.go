@@ -1,0 +1,318 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sekali/sekali/internal/testenv"
+	"github.com/sekali/sekali/job"
+)
+
+// keyIsFree fails unless the key was not used up: a good body is accepted under it.
+func (g *gateway) keyIsFree(t testing.TB, key string) {
+	t.Helper()
+	g.submit(key, `{"type":"echo","delay_seconds":600}`).want(t, http.StatusAccepted, "Idempotent-Replayed: false", "Job-Status: scheduled")
+}
+
+func TestContract_Row64_Row65_Row66_Row73_Row29_WhatADuplicateGets(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		receiver, receives := newHeld(t), newSink(t)
+		g := start(t, database, string(merge(t, receiver.config("held"), receives.types(map[string]string{"refused": "/status/400"}))))
+		// A job that waits long enough for its pace to change; looked at below.
+		const scheduled = `{"type":"echo","delay_seconds":600}`
+		old := g.submit("old", scheduled).want(t, http.StatusAccepted, "Job-Status: scheduled", "Retry-After: 1", "Location: /jobs/old").keyed(t, "old", false)
+
+		first := g.submit("k", heldBody).want(t, http.StatusAccepted, "Location: /jobs/k", "Retry-After: 1", "Job-Status: pending", "Idempotency-Expires:",
+			"Content-Type: application/json", "Error-Source:").keyed(t, "k", false)
+		doc := first.json(t)
+		_, payload := doc["payload"]
+		_, result := doc["result"]
+		if payload || result || doc["status"] != "pending" || fmt.Sprintf("%v %v %v", doc["version"], doc["attempts"], doc["generation"]) != "1 0 1" {
+			t.Errorf("Row64: %s", first.body)
+		}
+		receiver.called(t, "k")
+		same := func(a answer) answer {
+			t.Helper()
+			if !bytes.Equal(a.body, first.body) {
+				t.Errorf("Row65: C33 C43: not byte for byte:\n%s\n%s", a.body, first.body)
+			}
+			return a.want(t, http.StatusAccepted, "Location: /jobs/k", "Content-Type: application/json", "Preference-Applied:").keyed(t, "k", true)
+		}
+		for range 3 {
+			same(g.submit("k", heldBody)).want(t, http.StatusAccepted, "Job-Status: processing", "Retry-After: *", "Idempotency-Expires:")
+		}
+		receiver.release("k")
+		ended := g.finished("k")
+		if ended["id"] != doc["id"] || ended["created_at"] != doc["created_at"] {
+			t.Errorf("C38: the accepted job is %v, the one that ran %v", doc, ended)
+		}
+		a := same(g.submit("k", heldBody)).want(t, http.StatusAccepted, "Job-Status: succeeded", "Retry-After:", "Idempotency-Expires: *")
+		if at, err := time.Parse(time.RFC3339Nano, a.Header.Get("Idempotency-Expires")); err != nil || at.Format(time.RFC3339Nano) != ended["expires_at"] {
+			t.Errorf("Row66: Idempotency-Expires %v, expires_at %v: %v", at, ended["expires_at"], err)
+		}
+		if n := receiver.callsOf("k"); n != 1 {
+			t.Errorf("BR02: %d calls", n)
+		}
+		failedForGood(t, g, receives)
+
+		testenv.Eventually(t, 20*time.Second, "Row65: Retry-After is of the moment", func() bool {
+			a := g.submit("old", scheduled)
+			return a.Header.Get("Retry-After") == "2" && bytes.Equal(a.body, old.body)
+		})
+	})
+}
+
+// failedForGood is row 73, BR-17 and BR-25: the stored answer, marked, and the
+// outcome one GET away.
+func failedForGood(t *testing.T, g *gateway, receives *sink) {
+	t.Helper()
+	const body = `{"type":"refused"}`
+	first := g.submit("bad", body).want(t, http.StatusAccepted, "Idempotent-Replayed: false")
+	if j := g.finished("bad"); j["status"] != "failed" || j["error"] == nil {
+		t.Errorf("BR25: job %v", j)
+	}
+	for range 2 {
+		a := g.submit("bad", body).want(t, http.StatusAccepted, "Job-Status: failed", "Retry-After:", "Idempotency-Expires: *", "Error-Source:").keyed(t, "bad", true)
+		if !bytes.Equal(a.body, first.body) {
+			t.Errorf("Row73: %s", a.body)
+		}
+	}
+	current := g.submit("bad", body, "Prefer: wait=9").want(t, http.StatusOK, "Job-Status: failed", "Location: /jobs/bad").keyed(t, "bad", true)
+	if doc := current.json(t); doc["status"] != "failed" || doc["error"] == nil {
+		t.Errorf("BR25: %s", current.body)
+	}
+	if n := len(receives.of("bad")); n != 1 {
+		t.Errorf("Row73: %d calls", n)
+	}
+}
+
+// What was answered with 202 outlives the process that answered.
+func TestContract_Row64_CommittedBeforeTheAnswer(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		g := start(t, database, "dispatcher: {slots: 0}")
+		bodies := make([][]byte, 10)
+		for i := range bodies {
+			bodies[i] = g.submit("k"+strconv.Itoa(i), echoBody).want(t, http.StatusAccepted).body
+		}
+		g.kill()
+		g = start(t, database, "")
+		for i, body := range bodies {
+			key := "k" + strconv.Itoa(i)
+			if a := g.submit(key, echoBody).want(t, http.StatusAccepted, "Idempotent-Replayed: true"); !bytes.Equal(a.body, body) {
+				t.Errorf("replay after the end differs:\n%s\n%s", a.body, body)
+			}
+			if j := g.finished(key); j["status"] != "succeeded" {
+				t.Errorf("job %v", j)
+			}
+		}
+	})
+}
+
+// together sends the bodies under one key at the same moment.
+func (g *gateway) together(t testing.TB, key string, bodies ...string) []answer {
+	t.Helper()
+	answers, begin := make(chan answer, len(bodies)), make(chan struct{})
+	for _, body := range bodies {
+		go func() {
+			<-begin
+			a, err := g.try(http.MethodPost, "/jobs", body, jsonType, "Idempotency-Key: "+key)
+			if err != nil {
+				a = answer{}
+			}
+			answers <- a
+		}()
+	}
+	close(begin)
+	all := make([]answer, 0, len(bodies))
+	for range bodies {
+		a := <-answers
+		if a.Response == nil {
+			t.Fatalf("%s: a submit got no answer", key)
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+func TestContract_Row33_TwoFirstRequestsAtOnce_BR01(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		receives := newSink(t)
+		g := start(t, database, receives.types(map[string]string{"ok": "/ok"}))
+		const rounds = 100
+		for i := range rounds {
+			key := fmt.Sprintf("br01-%d", i)
+			pair := g.together(t, key, `{"type":"ok"}`, `{"type":"ok"}`)
+			for _, a := range pair {
+				a.want(t, http.StatusAccepted, "Location: /jobs/"+key)
+			}
+			if !bytes.Equal(pair[0].body, pair[1].body) || pair[0].Header.Get("Idempotent-Replayed") == pair[1].Header.Get("Idempotent-Replayed") {
+				t.Errorf("%s: two answers:\n%v %s\n%v %s", key, pair[0].Header, pair[0].body, pair[1].Header, pair[1].body)
+			}
+		}
+		for i := range rounds {
+			key := fmt.Sprintf("br01-%d", i)
+			g.finished(key)
+			if n := len(receives.of(key)); n != 1 {
+				t.Errorf("%s: %d calls", key, n)
+			}
+		}
+	})
+}
+
+func TestFailure_BR03_TwoBodiesRaceForOneKey(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		receives := newSink(t)
+		g := start(t, database, receives.types(map[string]string{"ok": "/ok"}))
+		bodies := make([]string, 50)
+		for i := range bodies {
+			bodies[i] = fmt.Sprintf(`{"type":"ok","payload":{"body":"%c"}}`, "AB"[i%2])
+		}
+		for _, key := range []string{"br03-a", "br03-b", "br03-c"} {
+			accepted, refused := 0, 0
+			for _, a := range g.together(t, key, bodies...) {
+				switch a.StatusCode {
+				case http.StatusAccepted:
+					accepted++
+				default:
+					refused++
+					g.isMismatch(t, key, "body", a)
+				}
+			}
+			g.finished(key)
+			hits := receives.of(key)
+			if accepted != 25 || refused != 25 || len(hits) != 1 {
+				t.Fatalf("%s: %d accepted, %d refused, %d calls", key, accepted, refused, len(hits))
+			}
+			winner := fmt.Sprintf(`{"type":"ok","payload":%s}`, hits[0].body)
+			g.submit(key, winner).want(t, http.StatusAccepted, "Idempotent-Replayed: true")
+		}
+	})
+}
+
+// lockOut keeps everybody else from writing to the gateway's database.
+func lockOut(t testing.TB, g *gateway) (unlock func()) {
+	t.Helper()
+	conn, err := g.beside(t).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements := []string{"begin", "lock table jobs in access exclusive mode"}
+	if strings.HasPrefix(g.database, "sqlite:") {
+		statements = []string{"begin immediate"}
+	}
+	for _, statement := range statements {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if _, err := conn.ExecContext(context.WithoutCancel(t.Context()), "rollback"); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+	}
+}
+
+func TestContract_Row67_BR06_AnAcceptThatCannotWriteInTime(t *testing.T) {
+	onGateway(t, "dispatcher: {slots: 0}", func(t *testing.T, g *gateway) {
+		unlock := lockOut(t, g)
+		for _, a := range g.together(t, "br06", echoBody, echoBody) {
+			a.keyed(t, "br06", false).refused(t, http.StatusConflict, "idempotency-key-in-use", true)
+			if after := a.Header.Get("Retry-After"); len(after) != 1 || after < "1" || after > "5" {
+				t.Errorf("Retry-After %q", after)
+			}
+		}
+		unlock()
+		first := g.submit("br06", echoBody).want(t, http.StatusAccepted, "Idempotent-Replayed: false")
+		if a := g.submit("br06", echoBody).want(t, http.StatusAccepted, "Idempotent-Replayed: true"); !bytes.Equal(a.body, first.body) {
+			t.Errorf("%s is not %s", a.body, first.body)
+		}
+	})
+}
+
+// The second of two first requests waits for the first one's commit. Here the
+// first one is a transaction of the test's, which lasts.
+func TestContract_Row67_TheSecondWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	g := start(t, testenv.Postgres(t), "")
+	db := g.beside(t)
+	const insert = `insert into idempotency_keys (slot, tenant, key, fingerprint, state, response_status, created_at)
+		values ($1, 'default', $2, '\x00', 'completed', 202, now())`
+	waits := func() bool {
+		var blocked int
+		err := db.QueryRowContext(t.Context(), `select count(*) from pg_locks where not granted
+			and pid in (select pid from pg_stat_activity where datname = current_database())`).Scan(&blocked)
+		return err == nil && blocked > 0
+	}
+	hold := func(statement string, args ...any) (letGo func()) {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.ExecContext(t.Context(), statement, args...); err != nil {
+			t.Fatal(err)
+		}
+		return func() { _ = tx.Rollback() }
+	}
+	sent := func() <-chan answer {
+		c := make(chan answer, 1)
+		go func() {
+			a, _ := g.try(http.MethodPost, "/jobs", echoBody, jsonType, "Idempotency-Key: k")
+			c <- a
+		}()
+		return c
+	}
+	got := func(c <-chan answer) answer {
+		a := <-c
+		if a.Response == nil {
+			t.Fatal("a submit got no answer")
+		}
+		return a
+	}
+
+	// The first one ends too late, then in time without having accepted.
+	letGo := hold(insert, int(job.KeySlot("default", "k")), "k")
+	got(sent()).refused(t, http.StatusConflict, "idempotency-key-in-use", true)
+	second := sent()
+	testenv.Eventually(t, 0, "the second waits", waits)
+	letGo()
+	fresh := got(second).want(t, http.StatusAccepted, "Idempotent-Replayed: false")
+
+	// The same for one that finds a record that may vanish.
+	letGo = hold(`delete from idempotency_keys where key = 'k'`)
+	got(sent()).refused(t, http.StatusConflict, "idempotency-key-in-use", true)
+	second = sent()
+	testenv.Eventually(t, 0, "the second waits", waits)
+	letGo()
+	if a := got(second).want(t, http.StatusAccepted, "Idempotent-Replayed: true"); !bytes.Equal(a.body, fresh.body) {
+		t.Errorf("%s is not %s", a.body, fresh.body)
+	}
+}
+
+func TestContract_Row70_TheRulesChangedSince(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		const gone, strict = `{"type":"gone","payload":1}`, `{"type":"echo","payload":1,"delay_seconds":600}`
+		g := start(t, database, "dispatcher: {slots: 0}\njob_types: {gone: {executor: echo}}")
+		before := g.submit("k", gone).want(t, http.StatusAccepted)
+		valid := g.submit("v", strict).want(t, http.StatusAccepted)
+		g.kill()
+		g = start(t, database, "")
+		for _, prefer := range []string{"", "respond-async", "wait=1"} {
+			a := g.submit("k", gone, "Prefer: "+prefer).want(t, http.StatusAccepted, "Job-Status: pending", "Location: /jobs/k").keyed(t, "k", true)
+			if !bytes.Equal(a.body, before.body) {
+				t.Errorf("replay differs:\n%s\n%s", a.body, before.body)
+			}
+		}
+		g.submit("v", strict).want(t, http.StatusAccepted, "Idempotent-Replayed: true", "Location: "+valid.Header.Get("Location"))
+		g.isMismatch(t, "k", "body", g.submit("k", `{"type":"gone","payload":2}`))
+		g.isMismatch(t, "v", "body", g.submit("v", `{"type":"echo","payload":1,"delay_seconds":-1}`))
+		g.submit("new", gone).refused(t, http.StatusBadRequest, "unknown-job-type", false)
+		g.keyIsFree(t, "new")
+	})
+}
