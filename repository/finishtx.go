@@ -28,6 +28,9 @@ var errAborted = errors.New("the transaction was given up after a statement fail
 // the job's row is not locked, and heartbeats pass (research/scale.md, rule 4).
 // On SQLite the transaction holds the one write lock from its beginning.
 func (r *Repository) FinishTx(ctx context.Context, lease job.Lease, run func(context.Context, *sql.Tx) (job.Ending, error)) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	// Until the commit the transaction ends with ctx. A commit that is cut off
 	// leaves unknown what became of it, so from then on it does not.
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -9,10 +9,6 @@ import (
 	"github.com/sekali/sekali/job"
 )
 
-// takeoverGrace is how long after its end a lease is left alone: its holder may
-// have extended it in a statement that is on its way.
-const takeoverGrace = time.Second
-
 // Claim implements job.Leases.
 func (r *Repository) Claim(ctx context.Context, t job.Type, n int, worker string, lease time.Duration) ([]job.Claimed, error) {
 	if n <= 0 {

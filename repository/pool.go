@@ -30,26 +30,35 @@ func newPool(db *sql.DB, size int, timeout time.Duration) *pool {
 	return &pool{db: db, timeout: timeout, statements: map[string]*sql.Stmt{}}
 }
 
-// stmt returns the prepared statement. Do not call it while a transaction of
-// the same pool is open: preparing may need a second connection (BR-76).
-func (p *pool) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
+// prepare prepares the statements that are not yet. Do not call it while a
+// transaction of the same pool is open: it may need a second connection (BR-76).
+func (p *pool) prepare(ctx context.Context, queries ...string) error {
+	for _, query := range queries {
+		if _, ok := p.prepared(query); ok { //nolint:sqlclosecheck // statements live as long as the pool
+			continue
+		}
+		fresh, err := p.db.PrepareContext(ctx, query) //nolint:sqlclosecheck // as above
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		if _, ok := p.statements[query]; !ok { // else somebody was faster
+			p.statements[query] = fresh
+			fresh = nil
+		}
+		p.mu.Unlock()
+		if fresh != nil {
+			_ = fresh.Close()
+		}
+	}
+	return nil
+}
+
+func (p *pool) prepared(query string) (*sql.Stmt, bool) {
 	p.mu.RLock()
-	prepared, ok := p.statements[query]
-	p.mu.RUnlock()
-	if ok {
-		return prepared, nil
-	}
-	fresh, err := p.db.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if prepared, ok := p.statements[query]; ok {
-		return prepared, fresh.Close()
-	}
-	p.statements[query] = fresh
-	return fresh, nil
+	defer p.mu.RUnlock()
+	s, ok := p.statements[query]
+	return s, ok
 }
 
 // within returns ctx with the pool's timeout.
@@ -61,10 +70,10 @@ func (p *pool) within(ctx context.Context) (context.Context, context.CancelFunc)
 func collect[T any](ctx context.Context, p *pool, query string, args ...any) ([]T, error) {
 	ctx, cancel := p.within(ctx)
 	defer cancel()
-	prepared, err := p.stmt(ctx, query)
-	if err != nil {
+	if err := p.prepare(ctx, query); err != nil {
 		return nil, err
 	}
+	prepared, _ := p.prepared(query)
 	return scan[T](ctx, prepared, args...)
 }
 
@@ -82,12 +91,19 @@ func scan[T any](ctx context.Context, prepared *sql.Stmt, args ...any) ([]T, err
 	return list, rows.Err()
 }
 
-// in returns the pool's prepared statement for use within the transaction. It
-// must have been prepared before the transaction began; see stmt.
+// changed runs a prepared statement and returns how many rows it changed.
+func changed(ctx context.Context, prepared *sql.Stmt, args ...any) (int64, error) {
+	result, err := prepared.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// in returns the statement for use within the transaction. It must have been
+// prepared before the transaction began; see prepare.
 func (p *pool) in(ctx context.Context, tx *sql.Tx, query string) (*sql.Stmt, error) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	prepared, ok := p.statements[query]
+	prepared, ok := p.prepared(query)
 	if !ok {
 		return nil, fmt.Errorf("statement was not prepared before its transaction: %.60s", query)
 	}

@@ -74,7 +74,9 @@ func leaseArgs(leases []job.Lease) (slots []int64, ids []string, tokens []int64)
 // finishSQL moves jobs from the live table to the finished one. It relies on the
 // row lock of DELETE: of two endings of a job one gets the row, the other one
 // waits and finds nothing. statement_timestamp and not now, because the
-// transaction of an attempt began before its work did.
+// transaction of an attempt began before its work did. A lease is left alone
+// until a second (the takeover grace) after its end: its holder's heartbeat may
+// be on its way.
 const finishSQL = `
 with input as (
   select i.slot, i.id, i.token, i.state, i.attempt_outcome, nullif(i.error, '') as error,

@@ -12,7 +12,7 @@ import (
 )
 
 func (p *postgres) begin(ctx context.Context) (*sql.Tx, error) {
-	if _, err := p.txs.stmt(ctx, finishSQL); err != nil {
+	if err := p.txs.prepare(ctx, finishSQL); err != nil {
 		return nil, err
 	}
 	return p.txs.db.BeginTx(ctx, nil)

@@ -28,6 +28,7 @@ type proxy struct {
 	mu       sync.Mutex
 	listener net.Listener
 	conns    map[net.Conn]struct{}
+	pumps    sync.WaitGroup
 	frontend func(kind byte, body string) verdict // from us to the server
 	backend  func(kind byte, body string) verdict // and back
 }
@@ -66,15 +67,17 @@ func (p *proxy) start() {
 	go p.accept(l)
 }
 
-// stop closes everything, as a server that has gone does.
+// stop closes everything, as a server that has gone does, and returns when the
+// other sides can know it: a socket that is being read is closed by its reader.
 func (p *proxy) stop() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	_ = p.listener.Close()
 	for c := range p.conns {
 		_ = c.Close()
 	}
 	clear(p.conns)
+	p.mu.Unlock()
+	p.pumps.Wait()
 }
 
 // rule sets what happens to messages; nil hands them on.
@@ -98,8 +101,8 @@ func (p *proxy) accept(l net.Listener) {
 		p.mu.Lock()
 		p.conns[client], p.conns[server] = struct{}{}, struct{}{}
 		p.mu.Unlock()
-		go p.pump(server, client, true, func() func(byte, string) verdict { return p.frontend })
-		go p.pump(client, server, false, func() func(byte, string) verdict { return p.backend })
+		p.pumps.Go(func() { p.pump(server, client, true, func() func(byte, string) verdict { return p.frontend }) })
+		p.pumps.Go(func() { p.pump(client, server, false, func() func(byte, string) verdict { return p.backend }) })
 	}
 }
 

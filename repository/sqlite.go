@@ -53,6 +53,10 @@ func openSQLite(ctx context.Context, path string, o Options) (*sqlite, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A link to the file is the file: both must find one lock.
+	if target, err := filepath.EvalSymlinks(full); err == nil {
+		full = target
+	}
 	s := &sqlite{path: full}
 	if o.Exclusive {
 		if s.lock, err = takeLock(full); err != nil {
@@ -187,29 +191,26 @@ func (s *sqlite) classify(err error) failure {
 func (s *sqlite) inTx(ctx context.Context, statements []string, do func(context.Context, *sql.Tx) error) error {
 	ctx, cancel := s.writer.within(ctx)
 	defer cancel()
-	if err := s.prepare(ctx, statements); err != nil {
+	if err := s.writer.prepare(ctx, statements...); err != nil {
 		return err
 	}
-	tx, err := s.writer.db.BeginTx(ctx, nil)
+	conn, err := s.writer.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// Only the wait for the connection is bounded. Statements on the local file
+	// are short, and the end of ctx would roll the whole transaction back.
+	ctx = context.WithoutCancel(ctx)
+	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	// Statements on the local file are short, and cutting one off would roll the
-	// whole transaction back.
-	if err := do(context.WithoutCancel(ctx), tx); err != nil {
+	if err := do(ctx, tx); err != nil {
 		return err
 	}
 	return tx.Commit()
-}
-
-func (s *sqlite) prepare(ctx context.Context, statements []string) error {
-	for _, query := range statements {
-		if _, err := s.writer.stmt(ctx, query); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // change runs a prepared statement in the transaction and returns how many rows
@@ -219,11 +220,7 @@ func (s *sqlite) change(ctx context.Context, tx *sql.Tx, query string, args ...a
 	if err != nil {
 		return 0, err
 	}
-	result, err := prepared.ExecContext(ctx, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+	return changed(ctx, prepared, args...)
 }
 
 // rowsIn runs a prepared statement in the transaction and returns its rows.

@@ -271,7 +271,7 @@ func (s *sqlite) expired(ctx context.Context, worker string, limit int) ([]jobRo
 }
 
 func (s *sqlite) begin(ctx context.Context) (*sql.Tx, error) {
-	if err := s.prepare(ctx, finishStatements); err != nil {
+	if err := s.writer.prepare(ctx, finishStatements...); err != nil {
 		return nil, err
 	}
 	tx, err := s.writer.db.BeginTx(ctx, nil)

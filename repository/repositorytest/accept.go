@@ -270,7 +270,7 @@ func testBatchDuplicates(t *testing.T, w World) {
 	fresh, alias := map[idempotency.Key]int{}, 0
 	for i, s := range batch {
 		if s.Request.Key == "b3" {
-			wantError[*job.BusinessKeyError](t, errs[i])
+			_ = wantError[*job.BusinessKeyError](t, errs[i])
 			continue
 		}
 		if errs[i] != nil {
