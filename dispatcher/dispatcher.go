@@ -36,9 +36,12 @@ type Config struct {
 	Leases   job.Leases
 	Versions Versions
 	Work     map[job.Type]Work
-	Waiters  *job.Waiters
-	Metrics  *telemetry.Metrics
-	Log      *slog.Logger
+	// Unknown is for jobs of types that this process does not know, whose worker
+	// was lost: somebody must move them on.
+	Unknown job.Settings
+	Waiters *job.Waiters
+	Metrics *telemetry.Metrics
+	Log     *slog.Logger
 	// WorkerID names this process in leases; it must be new at every start.
 	WorkerID string
 	// Slots is how many jobs run at once; with 0 this process only accepts.
@@ -52,6 +55,9 @@ type Config struct {
 	Exclusive bool
 	// Keys says how keys stand in the log.
 	Keys telemetry.KeyLog
+	// Retention is what takes away jobs and records that have outlived their
+	// time; nil: this process leaves that to others.
+	Retention Retention
 }
 
 // Dispatcher claims jobs and runs them. See the package comment.
@@ -151,6 +157,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		}
 	}
 	start(tending, &tenders, loop{name: "watcher", every: d.PollInterval, step: d.watch})
+	if d.Retention != nil {
+		start(claiming, &claimers, loop{name: "reaper", every: reapEvery, step: d.reap})
+	}
 	if d.Slots > 0 && len(d.types) > 0 {
 		start(tending, &tenders, loop{name: "heartbeat", every: d.Heartbeat, step: d.beat})
 		start(claiming, &claimers,
@@ -159,26 +168,44 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			loop{name: "rescuer", every: d.rescueEvery(), step: d.rescue})
 	}
 	<-ctx.Done()
-	claimers.Wait()
-	err := d.drain()
+	err := d.drain(doneOf(&claimers))
 	stopTending()
-	tenders.Wait()
+	if !waitFor(doneOf(&tenders), tendAfter) {
+		err = errors.Join(err, errors.New("dispatcher: the database does not answer the last heartbeat"))
+	}
 	return err
 }
 
+// tendAfter bounds the wait for statements of the last loops: they go on in a
+// database that is silent, and must not hold up the end of the process.
+const tendAfter = 100 * time.Millisecond
+
+// doneOf returns a channel that is closed when the group is done.
+func doneOf(wg *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	return done
+}
+
 // drain waits for running attempts, for Grace on their own account and then
-// until they are handed back.
-func (d *Dispatcher) drain() error {
+// until they are handed back. What a claim that is still on its way brings, a
+// silent database permitting, belongs to them.
+func (d *Dispatcher) drain(claimed <-chan struct{}) error {
 	if n := d.running.count(); n > 0 {
-		d.Log.Info("waiting for running jobs", slog.Int("running", n), slog.Duration("grace", d.Grace))
+		d.Log.Info("waiting for running jobs", slog.Int("running", n), telemetry.MillisecondsAttr("grace_ms", d.Grace))
 	}
-	if waitFor(d.running.ended(), d.Grace) {
+	stopped := time.Now()
+	answered := waitFor(claimed, d.Grace)
+	if answered && waitFor(d.running.ended(), d.Grace-time.Since(stopped)) {
 		return nil
 	}
 	for _, a := range d.running.all() {
 		a.cancel(job.ErrShutdown)
 	}
-	if waitFor(d.running.ended(), abandonAfter+handBackAfter) {
+	if waitFor(d.running.ended(), abandonAfter+handBackAfter) && answered {
 		return nil
 	}
 	return fmt.Errorf("dispatcher: %d jobs could not be handed back; they go on when their leases end", d.running.count())

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,7 @@ type leases struct {
 	beats    int
 	claims   int
 	txs      int
+	locked   bool // rows cannot be extended, and are still ours
 
 	onClaim  func(n int) error // n counts calls from 1
 	onExtend func(n int) error
@@ -76,7 +78,9 @@ func (l *leases) Extend(_ context.Context, held []job.Lease, _ time.Duration) (m
 	}
 	kept := map[job.ID]bool{}
 	for _, one := range held {
-		kept[one.ID] = l.held[one]
+		if l.held[one] {
+			kept[one.ID] = !l.locked
+		}
 	}
 	return kept, nil
 }
@@ -401,6 +405,35 @@ func TestDispatcher_TrustEndsBeforeTheLeaseWhenHeartbeatsFail(t *testing.T) {
 	}
 }
 
+// A row that somebody holds for a moment is not a lost lease, and one that is
+// held for longer than the lease is not trusted any more.
+func TestDispatcher_ALockedRowIsNotALostLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		started := time.Now()
+		var ended atomic.Int64
+		w := setup(t, plain(func(ctx context.Context, _ job.Claimed) (*job.Result, error) {
+			<-ctx.Done()
+			ended.Store(int64(time.Since(started)))
+			return nil, ctx.Err()
+		}), nil, claimable("a", "t"))
+		w.mu.Lock()
+		w.locked = true
+		w.mu.Unlock()
+		elapse(lease - 5*time.Second)
+		synctest.Wait()
+		if lost := time.Duration(ended.Load()); lost != 0 {
+			t.Errorf("lost after %v although the token was still the job's", lost)
+		}
+		elapse(5 * time.Second)
+		synctest.Wait()
+		if lost := time.Duration(ended.Load()); lost == 0 || lost >= lease {
+			t.Errorf("trusted for %v without being extended, want less than the lease", lost)
+		}
+		w.end()
+	})
+}
+
 func TestFailure_Q24_AHeartbeatingJobKeepsItsLeaseHoweverLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -601,6 +634,30 @@ func TestFailure_BR64_ALostWorkerCountsAndEndsTheJobAtLast(t *testing.T) {
 			if r.Uncounted != (r.Lease.ID == "ours") {
 				t.Errorf("%s: uncounted %v", r.Lease.ID, r.Uncounted)
 			}
+		}
+		w.end()
+	})
+}
+
+// A replica that does not know the type (an upgrade that adds one) ends a job
+// whose attempts are used up; handing it out again would let it run for ever.
+func TestFailure_BR64_AnUnknownTypeKeepsToItsAttemptsToo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		left, spent := claimable("left", "other"), claimable("spent", "other")
+		left.Attempts, spent.Attempts = 1, 3
+		w := setup(t, plain(func(context.Context, job.Claimed) (*job.Result, error) { return nil, nil }),
+			func(c *dispatcher.Config) {
+				c.Unknown = settings()
+				l := c.Leases.(*leases)
+				l.expired = []job.Claimed{left, spent}
+				l.held[left.Lease], l.held[spent.Lease] = true, true
+			})
+		if ends := w.endings(); len(ends) != 1 || ends[0].Lease.ID != "spent" || ends[0].Keep != time.Hour {
+			t.Errorf("endings %+v", ends)
+		}
+		if backs := w.requeues(); len(backs) != 1 || backs[0].Lease.ID != "left" {
+			t.Errorf("requeues %+v", backs)
 		}
 		w.end()
 	})

@@ -33,6 +33,10 @@
 // process cannot run for ever. On an engine that one process owns (SQLite) a
 // lease ends with its process instead, and time alone never ends one.
 //
+// What has outlived its retention is taken away by the reaper, in every process,
+// in small batches with pauses between them. Nothing waits for it: whether a job
+// or a key has expired is judged by the clock, not by whether its row is gone.
+//
 // When the process is told to stop: it claims nothing more, lets running
 // attempts end within the grace, then ends their contexts with the cause
 // job.ErrShutdown and hands their jobs back, uncounted, for others to claim.

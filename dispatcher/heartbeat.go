@@ -35,9 +35,11 @@ func (d *Dispatcher) extend(ctx context.Context, length time.Duration, attempts 
 		return fmt.Errorf("extend %d leases: %w", len(held), err)
 	}
 	for _, a := range attempts {
+		extended, ours := kept[a.ID]
 		switch {
-		case kept[a.ID]:
+		case extended:
 			a.trustFrom(asked)
+		case ours: // not prolonged this time: the trust runs on
 		case !a.settling.Load() && d.running.has(a.Lease): // else it was settled while we asked
 			d.Metrics.StaleCalls.WithLabelValues("extend").Inc()
 			a.lose()

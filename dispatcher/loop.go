@@ -48,7 +48,7 @@ func (l loop) run(ctx context.Context, log *slog.Logger, failed func(loop string
 			failed(l.name)
 			pause = failurePause(failures)
 			log.LogAttrs(ctx, slog.LevelWarn, "dispatcher loop failed",
-				slog.String(telemetry.Loop, l.name), slog.Duration("retry_in", pause), slog.Any(telemetry.Error, err))
+				slog.String(telemetry.Loop, l.name), telemetry.MillisecondsAttr("retry_in_ms", pause), slog.Any(telemetry.Error, err))
 		}
 		wake := l.wake
 		if err != nil {

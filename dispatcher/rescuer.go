@@ -49,6 +49,7 @@ func (d *Dispatcher) rescue(ctx context.Context) (time.Duration, error) {
 	if err := d.apply(ctx, expired, endings, requeues); err != nil {
 		return 0, err
 	}
+	d.Metrics.RunningPastLease.Set(float64(found - len(expired)))
 	if found == rescueBatch {
 		return time.Millisecond, nil
 	}
@@ -64,7 +65,7 @@ func (d *Dispatcher) tended(c job.Claimed) bool {
 
 // rescued decides what becomes of a job whose lease ran out.
 func (d *Dispatcher) rescued(c job.Claimed) (*job.Ending, *job.Requeue) {
-	settings, known := d.settings(c)
+	settings := d.settings(c.Type)
 	if c.WorkerID == d.WorkerID && !d.running.hasLost(c.Lease) {
 		// Claimed for us by a statement whose answer was lost: never started.
 		release := settings.Release(c)
@@ -73,10 +74,6 @@ func (d *Dispatcher) rescued(c job.Claimed) (*job.Ending, *job.Requeue) {
 	}
 	ending, requeue := settings.Fail(c, job.AttemptLost,
 		job.Failure{Code: lostCode, Detail: lostDetail}, &job.AttemptError{Code: lostCode, Permanent: false})
-	if !known && ending != nil {
-		// Only a process that knows the type may end the job; waiting is safe.
-		return nil, &job.Requeue{Lease: c.Lease, Status: job.Pending, Attempt: job.AttemptLost, IfExpired: true}
-	}
 	if ending != nil {
 		ending.IfExpired = true
 		return ending, nil
@@ -85,13 +82,11 @@ func (d *Dispatcher) rescued(c job.Claimed) (*job.Ending, *job.Requeue) {
 	return nil, requeue
 }
 
-// settings returns the type's settings, or ones that only wait if this process
-// does not know the type.
-func (d *Dispatcher) settings(c job.Claimed) (job.Settings, bool) {
-	if w, ok := d.Work[c.Type]; ok {
-		return w.Settings, true
+func (d *Dispatcher) settings(t job.Type) job.Settings {
+	if w, ok := d.Work[t]; ok {
+		return w.Settings
 	}
-	return job.Settings{Backoff: job.Backoff{Base: time.Second, Cap: time.Minute}}, false
+	return d.Unknown
 }
 
 func (d *Dispatcher) apply(ctx context.Context, expired []job.Claimed, endings []job.Ending, requeues []job.Requeue) error {

@@ -1,10 +1,14 @@
 package idempotency
 
-import "context"
+import (
+	"context"
+	"database/sql"
+)
 
 type (
 	requestContextKey struct{}
 	tenantContextKey  struct{}
+	txContextKey      struct{}
 )
 
 // NewContext returns ctx carrying the keyed request, for handlers further in.
@@ -28,4 +32,17 @@ func WithTenant(ctx context.Context, t Tenant) context.Context {
 func TenantOf(ctx context.Context) Tenant {
 	t, _ := ctx.Value(tenantContextKey{}).(Tenant)
 	return t
+}
+
+// WithTx returns ctx carrying the transaction that holds the request's record.
+func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
+	return context.WithValue(ctx, txContextKey{}, tx)
+}
+
+// TxOf returns the transaction that WithTx put into ctx: what a handler writes
+// through it is kept exactly if its response is. The handler neither commits it
+// nor rolls it back.
+func TxOf(ctx context.Context) (*sql.Tx, bool) {
+	tx, ok := ctx.Value(txContextKey{}).(*sql.Tx)
+	return tx, ok
 }

@@ -95,10 +95,10 @@ func (f Fingerprint) Bytes() []byte {
 }
 
 // ParseFingerprint reads the stored form. Bytes of another length or version
-// are an error: a record that cannot be compared is never served.
+// are an ErrCorrupt: a record that cannot be compared is never served.
 func ParseFingerprint(b []byte) (Fingerprint, error) {
 	if len(b) != FingerprintSize || b[0] != fingerprintVersion {
-		return Fingerprint{}, fmt.Errorf("idempotency: stored fingerprint is corrupt or of an unknown version (%d bytes)", len(b))
+		return Fingerprint{}, fmt.Errorf("%w: stored fingerprint of %d bytes is damaged or of an unknown version", ErrCorrupt, len(b))
 	}
 	f := Fingerprint{Version: b[0]}
 	copy(f.Target[:], b[1:])

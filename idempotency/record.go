@@ -128,5 +128,5 @@ func Answer(rec Record, req Request) (Response, error) {
 	case Retired:
 		return Response{}, &RetiredError{ExpiredAt: rec.ExpiresAt}
 	}
-	return Response{}, fmt.Errorf("idempotency: record in unknown state %q", rec.State)
+	return Response{}, fmt.Errorf("%w: state %q is unknown", ErrCorrupt, rec.State)
 }

@@ -20,6 +20,18 @@ type Claim struct {
 // ErrClaimLost reports that the record is not the claim's any more.
 var ErrClaimLost = errors.New("idempotency: claim lost")
 
+// Failures of a store, of which no request's fate can be told.
+var (
+	// ErrUnavailable reports a store that did not answer, or not in time.
+	ErrUnavailable = errors.New("idempotency: store unavailable")
+	// ErrOutcomeUnknown reports a commit of which nobody knows what became; the
+	// same request again tells.
+	ErrOutcomeUnknown = errors.New("idempotency: outcome of the commit is unknown")
+	// ErrCorrupt reports a record that cannot be read, or is of a version that is
+	// not known here. It is never run over: somebody has to look at it.
+	ErrCorrupt = errors.New("idempotency: record is corrupt")
+)
+
 // Beginning says how Store.Begin claims.
 type Beginning struct {
 	// Lease is how long the claim holds without being extended.
@@ -41,7 +53,8 @@ type Store interface {
 	// Begin claims the key for this request, or returns the record that stands
 	// in its way. Exactly one of any number of concurrent callers gets a claim
 	// (ok); the others get the record. A record whose fingerprint differs is
-	// returned as it is, whatever its state.
+	// returned as it is, whatever its state; one that has expired is no record
+	// where AfterExpiry says so.
 	Begin(ctx context.Context, req Request, b Beginning) (c Claim, rec Record, ok bool, err error)
 	// Extend prolongs the claim, from now. Error: ErrClaimLost.
 	Extend(ctx context.Context, c Claim, lease time.Duration) error

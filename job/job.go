@@ -36,6 +36,9 @@ type Job struct {
 	Outcome     string // DuplicateIgnored, or ""
 	DuplicateOf idempotency.Key
 	Result      *Result
+	// ResultExpiredAt is when the result was let go, before the job; zero while
+	// it is there, and if there was none.
+	ResultExpiredAt time.Time
 
 	CreatedAt     time.Time
 	StartedAt     time.Time // first claim

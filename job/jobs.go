@@ -24,6 +24,7 @@ type Draft struct {
 type Jobs struct {
 	Types    Types
 	Acceptor Acceptor
+	Bulk     Bulk // for batches
 	Reader   Reader
 	Clock    Clock
 	Waiters  *Waiters
@@ -32,30 +33,52 @@ type Jobs struct {
 	Render func(Job) idempotency.Response
 	// Wake is told the type of each accepted job that may run now.
 	Wake func(Type)
+	// Quota bounds the unfinished jobs of each tenant; nil: nothing does.
+	Quota *Quota
+	// AfterExpiry says that the Acceptor takes a request with an expired key for
+	// a first one.
+	AfterExpiry bool
 }
 
 // Submit accepts the draft under the request's key, or returns what the key
-// was accepted for. Errors: ErrUnknownType, those of idempotency.Answer, and
-// those of Acceptor.
+// was accepted for. Errors: ErrUnknownType, ErrQuota, those of
+// idempotency.Answer, and those of Acceptor.
 func (s *Jobs) Submit(ctx context.Context, req idempotency.Request, d Draft) (Receipt, error) {
 	settings, ok := s.Types[d.Type]
 	if !ok {
 		return s.Refuse(ctx, req, ErrUnknownType)
 	}
-	j := s.build(req, d, settings)
-	receipt, err := s.Acceptor.Accept(ctx, Submission{
-		Request: req, Job: j, Response: s.Render(j), OnConflict: settings.OnConflict,
-	})
+	room, err := s.Quota.room(ctx, req.Tenant)
 	if err != nil {
 		return Receipt{}, err
 	}
-	if receipt.Record.Fresh && !receipt.Alias {
-		if j.Status == Pending {
-			s.Wake(j.Type)
-		}
-		return receipt, nil
+	if room == 0 {
+		return s.Refuse(ctx, req, ErrQuota)
 	}
-	return answered(receipt, req)
+	receipt, err := s.Acceptor.Accept(ctx, s.submission(req, d, settings))
+	if err != nil {
+		return Receipt{}, err
+	}
+	return s.accepted(receipt, req)
+}
+
+// submission is everything that accepting the draft writes.
+func (s *Jobs) submission(req idempotency.Request, d Draft, settings Settings) Submission {
+	j := s.build(req, d, settings)
+	return Submission{Request: req, Job: j, Response: s.Render(j), OnConflict: settings.OnConflict}
+}
+
+// accepted gives a new job to the dispatcher, and compares any other receipt
+// with the request.
+func (s *Jobs) accepted(receipt Receipt, req idempotency.Request) (Receipt, error) {
+	if !receipt.Record.Fresh || receipt.Alias {
+		return answered(receipt, req)
+	}
+	s.Quota.add(req.Tenant)
+	if receipt.Job.Status == Pending {
+		s.Wake(receipt.Job.Type)
+	}
+	return receipt, nil
 }
 
 // Refuse is for a request that cannot be accepted: if its key was accepted
@@ -68,6 +91,9 @@ func (s *Jobs) Refuse(ctx context.Context, req idempotency.Request, why error) (
 	}
 	if err != nil {
 		return Receipt{}, err
+	}
+	if s.AfterExpiry && receipt.Record.State == idempotency.Retired {
+		return Receipt{}, why
 	}
 	return answered(receipt, req)
 }

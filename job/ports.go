@@ -102,7 +102,10 @@ type Leases interface {
 	// most head start, for lease from the database's now. It raises attempt
 	// and token. Every claimed job is durably claimed when it returns.
 	Claim(ctx context.Context, t Type, n int, worker string, lease time.Duration) ([]Claimed, error)
-	// Extend prolongs the leases that are still held and tells which those are.
+	// Extend prolongs leases from now. Of the jobs in kept the token is still the
+	// job's: true means prolonged, false that somebody holds the job's row just
+	// now (its own end being committed, an operator's transaction), which must
+	// not keep the others waiting. A job that is not in kept has lost its lease.
 	Extend(ctx context.Context, held []Lease, lease time.Duration) (kept map[ID]bool, err error)
 	// Finish ends jobs.
 	Finish(ctx context.Context, endings []Ending) (applied []bool, err error)

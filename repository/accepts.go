@@ -87,6 +87,10 @@ func (a *answer) fail(err error) {
 	a.err = err
 }
 
+// waveSize bounds what one statement writes, so that it stays far within its
+// timeout also on a database that is slow, and holds its locks for a moment.
+const waveSize = 250
+
 // waves splits a batch so that no two of a wave have the same business key: the
 // one that came second must see the first one as its holder.
 func waves(answers []answer) [][]*answer {
@@ -99,11 +103,15 @@ func waves(answers []answer) [][]*answer {
 	var out [][]*answer
 	for i := range answers {
 		a, wave := &answers[i], 0
-		if j := a.s.Job; j.BusinessKey != "" {
-			k := business{j.Tenant, j.Type, j.BusinessKey}
-			wave = seen[k]
-			seen[k]++
+		j := a.s.Job
+		k := business{j.Tenant, j.Type, j.BusinessKey}
+		if j.BusinessKey != "" {
+			wave = seen[k] // after the one before
 		}
+		for wave < len(out) && len(out[wave]) == waveSize {
+			wave++
+		}
+		seen[k] = wave + 1
 		if wave == len(out) {
 			out = append(out, nil)
 		}
@@ -122,6 +130,21 @@ func inLockOrder(a, b *answer) int {
 	return cmp.Or(
 		cmp.Compare(job.KeySlot(x.Tenant, x.Key), job.KeySlot(y.Tenant, y.Key)),
 		cmp.Compare(x.Tenant, y.Tenant), cmp.Compare(x.Key, y.Key))
+}
+
+// standing returns what the key stands for. A record that counts for nothing any
+// more is deleted instead (purged): the next insert decides who has the key.
+func (r *Repository) standing(ctx context.Context, req idempotency.Request) (receipt job.Receipt, purged bool, err error) {
+	row, err := r.record(ctx, req.Tenant, req.Key)
+	if err != nil {
+		return job.Receipt{}, false, err
+	}
+	if row.replaceable(r.retention, r.retention.afterExpiry) {
+		_, err := r.engine.exec(ctx, r.engine.records().purge, r.retention.purgeArgs(req, r.retention.afterExpiry)...)
+		return job.Receipt{}, true, err
+	}
+	receipt, err = row.receipt(req.Tenant, req.Key)
+	return receipt, false, err
 }
 
 // acceptTries is how often an accept begins anew because what stood in its way

@@ -3,6 +3,7 @@ package repository_test
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/sekali/sekali/internal/testenv"
 	"github.com/sekali/sekali/repository"
@@ -45,12 +46,24 @@ func beside(t *testing.T, driver, dsn string) *sql.DB {
 	return db
 }
 
+// brief is how long results are kept where that is tested.
+const brief = 50 * time.Millisecond
+
+// options adds the retention that the suite asks for.
+func options(o repository.Options) repository.Options {
+	o.Tombstone = repositorytest.Tombstone
+	return o
+}
+
 func onPostgres(t *testing.T) repositorytest.World {
 	url := testenv.Postgres(t)
 	return repositorytest.World{
-		Repo: migrated(t, url, repository.Options{Slots: 8, MaxConns: 12}),
+		Repo: migrated(t, url, options(repository.Options{Slots: 8, MaxConns: 12})),
 		Another: func() *repository.Repository {
-			return open(t, url, repository.Options{Slots: 8, MaxConns: 12})
+			return open(t, url, options(repository.Options{Slots: 8, MaxConns: 12}))
+		},
+		Brief: func() *repository.Repository {
+			return open(t, url, repository.Options{Slots: 8, MaxConns: 12, ResultRetention: brief})
 		},
 		DB:            beside(t, "postgres", url),
 		AbortsOnError: true,
@@ -60,8 +73,11 @@ func onPostgres(t *testing.T) repositorytest.World {
 func onSQLite(t *testing.T) repositorytest.World {
 	url := testenv.SQLite(t)
 	return repositorytest.World{
-		Repo: migrated(t, url, repository.Options{Slots: 8, Exclusive: true}),
-		DB:   beside(t, "sqlite", sqliteDSN(url)),
+		Repo: migrated(t, url, options(repository.Options{Slots: 8, Exclusive: true})),
+		Brief: func() *repository.Repository {
+			return open(t, url, repository.Options{Slots: 8, ResultRetention: brief})
+		},
+		DB: beside(t, "sqlite", sqliteDSN(url)),
 	}
 }
 

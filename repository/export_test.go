@@ -2,6 +2,7 @@ package repository
 
 import (
 	"database/sql"
+	"sync/atomic"
 
 	"github.com/lib/pq"
 )
@@ -12,6 +13,11 @@ const (
 	ExtendSQL = extendSQL
 	ListSQL   = listSQL
 )
+
+// ReapStatements are what the reaper runs on Postgres.
+var ReapStatements = map[string]string{
+	"jobs": reapJobsSQL, "responses": reapResponsesSQL, "tombstones": reapTombstonesSQL, "claims": reapClaimsSQL, "results": reapResultsSQL,
+}
 
 // OpenPlain opens a pool of one connection as lib/pq gives it, OpenWrapped as
 // this package does.
@@ -29,7 +35,7 @@ func OpenWrapped(url string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return one(sql.OpenDB(&connector{config: config})), nil
+	return one(sql.OpenDB(&connector{config: config, closing: new(atomic.Bool)})), nil
 }
 
 func one(db *sql.DB) *sql.DB {

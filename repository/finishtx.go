@@ -50,7 +50,7 @@ func (r *Repository) FinishTx(ctx context.Context, lease job.Lease, run func(con
 		return err
 	}
 	wanted.Lease, wanted.IfExpired = lease, false
-	e := encodeEnding(wanted)
+	e := r.encodeEnding(wanted)
 	settle, stop := context.WithTimeout(detached, settleTimeout)
 	defer stop()
 	applied, err := r.engine.finishTx(settle, tx, e)

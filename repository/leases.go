@@ -3,6 +3,7 @@ package repository
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -46,7 +47,10 @@ func (r *Repository) Finish(ctx context.Context, endings []job.Ending) ([]bool, 
 	}
 	encoded := make([]ending, len(endings))
 	for i, e := range endings {
-		encoded[i] = encodeEnding(e)
+		if err := movable(e.Status); err != nil {
+			return nil, err
+		}
+		encoded[i] = r.encodeEnding(e)
 	}
 	var applied []bool
 	err := r.write(ctx, "finish", func(ctx context.Context) (err error) {
@@ -63,6 +67,9 @@ func (r *Repository) Requeue(ctx context.Context, requeues []job.Requeue) ([]boo
 	}
 	encoded := make([]requeue, len(requeues))
 	for i, q := range requeues {
+		if err := movable(q.Status); err != nil {
+			return nil, err
+		}
 		encoded[i] = requeue{Requeue: q, failure: encodeFailure(q.Failure)}
 	}
 	var applied []bool
@@ -71,6 +78,14 @@ func (r *Repository) Requeue(ctx context.Context, requeues []job.Requeue) ([]boo
 		return err
 	})
 	return applied, err
+}
+
+// movable refuses what the transition table does not allow for an attempt.
+func movable(to job.Status) error {
+	if job.CanMove(job.Processing, to) {
+		return nil
+	}
+	return fmt.Errorf("repository: a job that is processing cannot become %q", to)
 }
 
 // Promote implements job.Leases.
@@ -105,10 +120,12 @@ type ending struct {
 	body      []byte
 	mediaType string
 	hash      []byte
+	// keepResult is how long the result is kept; 0: as long as the job.
+	keepResult time.Duration
 }
 
-func encodeEnding(e job.Ending) ending {
-	encoded := ending{Ending: e, failure: encodeFailure(e.Failure)}
+func (r *Repository) encodeEnding(e job.Ending) ending {
+	encoded := ending{Ending: e, failure: encodeFailure(e.Failure), keepResult: r.retention.result}
 	if e.Result != nil {
 		encoded.hasResult = true
 		encoded.body, encoded.mediaType, encoded.hash = e.Result.Body, e.Result.MediaType, e.Result.Hash()

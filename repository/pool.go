@@ -22,12 +22,13 @@ type pool struct {
 
 	mu         sync.RWMutex
 	statements map[string]*sql.Stmt
+	preparing  chan struct{} // holds one: whoever prepares, so that a crowd at the start does it once
 }
 
 func newPool(db *sql.DB, size int, timeout time.Duration) *pool {
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size) // the default of two would open and close all the others again and again
-	return &pool{db: db, timeout: timeout, statements: map[string]*sql.Stmt{}}
+	return &pool{db: db, timeout: timeout, statements: map[string]*sql.Stmt{}, preparing: make(chan struct{}, 1)}
 }
 
 // prepare prepares the statements that are not yet. Do not call it while a
@@ -37,20 +38,30 @@ func (p *pool) prepare(ctx context.Context, queries ...string) error {
 		if _, ok := p.prepared(query); ok { //nolint:sqlclosecheck // statements live as long as the pool
 			continue
 		}
-		fresh, err := p.db.PrepareContext(ctx, query) //nolint:sqlclosecheck // as above
-		if err != nil {
+		if err := p.prepareOnce(ctx, query); err != nil {
 			return err
 		}
-		p.mu.Lock()
-		if _, ok := p.statements[query]; !ok { // else somebody was faster
-			p.statements[query] = fresh
-			fresh = nil
-		}
-		p.mu.Unlock()
-		if fresh != nil {
-			_ = fresh.Close()
-		}
 	}
+	return nil
+}
+
+func (p *pool) prepareOnce(ctx context.Context, query string) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case p.preparing <- struct{}{}:
+	}
+	defer func() { <-p.preparing }()
+	if _, ok := p.prepared(query); ok { //nolint:sqlclosecheck // statements live as long as the pool
+		return nil
+	}
+	fresh, err := p.db.PrepareContext(ctx, query) //nolint:sqlclosecheck // as above
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.statements[query] = fresh
 	return nil
 }
 
@@ -89,6 +100,27 @@ func scan[T any](ctx context.Context, prepared *sql.Stmt, args ...any) ([]T, err
 		return nil, err
 	}
 	return list, rows.Err()
+}
+
+// execIn runs a statement of the pool and returns how many rows it changed.
+func execIn(ctx context.Context, p *pool, query string, args ...any) (int64, error) {
+	ctx, cancel := p.within(ctx)
+	defer cancel()
+	if err := p.prepare(ctx, query); err != nil {
+		return 0, err
+	}
+	prepared, _ := p.prepared(query)
+	return changed(ctx, prepared, args...)
+}
+
+// changeIn runs a prepared statement in the transaction and returns how many
+// rows it changed.
+func changeIn(ctx context.Context, p *pool, tx *sql.Tx, query string, args ...any) (int64, error) {
+	prepared, err := p.in(ctx, tx, query)
+	if err != nil {
+		return 0, err
+	}
+	return changed(ctx, prepared, args...)
 }
 
 // changed runs a prepared statement and returns how many rows it changed.

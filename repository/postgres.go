@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lib/pq"
@@ -45,6 +46,7 @@ type postgres struct {
 	leases  *pool // claims, heartbeats and everything else that moves jobs
 	txs     *pool // transactions of attempts
 	page    page
+	closing atomic.Bool
 }
 
 func openPostgres(url string, o Options) (*postgres, error) {
@@ -112,7 +114,7 @@ func (p *postgres) pool(size int, timeout time.Duration, limit string) *pool {
 		config.Runtime = defaults
 	}
 	maps.Copy(config.Runtime, ours)
-	db := sql.OpenDB(&connector{config: config, cancels: limit == ""})
+	db := sql.OpenDB(&connector{config: config, cancels: limit == "", closing: &p.closing})
 	db.SetConnMaxLifetime(connLifetime)
 	return newPool(db, size, timeout)
 }
@@ -128,7 +130,7 @@ const migratorConns = 3
 func (p *postgres) migrator() (*sql.DB, error) {
 	config := p.config.Clone()
 	config.Runtime["default_transaction_isolation"] = "read committed"
-	db := sql.OpenDB(&connector{config: config, cancels: true})
+	db := sql.OpenDB(&connector{config: config, cancels: true, closing: &p.closing})
 	db.SetMaxOpenConns(migratorConns)
 	return db, nil
 }
@@ -137,6 +139,7 @@ func (p *postgres) name() migrations.Engine  { return migrations.Postgres }
 func (p *postgres) placeholder(n int) string { return "$" + strconv.Itoa(n) }
 func (p *postgres) reads() *pool             { return p.accepts }
 func (p *postgres) close() error {
+	p.closing.Store(true)
 	return errors.Join(p.accepts.close(), p.leases.close(), p.txs.close())
 }
 func (p *postgres) classify(err error) failure { return postgresFailure(err) }

@@ -141,8 +141,10 @@ func (a *answer) take(ctx context.Context, r *Repository, row acceptRow) bool {
 		a.fresh()
 		return true
 	}
-	receipt, err := r.find(ctx, a.s.Request.Tenant, a.s.Request.Key)
+	receipt, purged, err := r.standing(ctx, a.s.Request)
 	switch {
+	case err == nil && purged:
+		return false
 	case err == nil:
 		a.found(receipt)
 		if row.Bound != "" && row.Bound == row.Holder {

@@ -40,20 +40,41 @@ func (p *postgres) claim(ctx context.Context, t job.Type, n int, worker string, 
 }
 
 // extendSQL is the heartbeat of all jobs of a process. It changes no indexed
-// column, so that Postgres updates the rows in place.
+// column, so that Postgres updates the rows in place. It relies on SKIP LOCKED:
+// a row that is locked, by a slow commit of its own end or by an operator, must
+// not hold up the leases of all the others; the snapshot still tells whose it is.
 const extendSQL = `
-update jobs j
-set locked_until = now() + $4 * interval '1 millisecond'
-from unnest(cast($1 as smallint[]), cast($2 as uuid[]), cast($3 as bigint[])) as i(slot, id, token)
-where j.slot = i.slot and j.id = i.id and j.token = i.token and j.state = 'processing'
-returning j.id, j.token`
+with input as (
+  select i.slot, i.id, i.token
+  from unnest(cast($1 as smallint[]), cast($2 as uuid[]), cast($3 as bigint[])) as i(slot, id, token)),
+free as materialized (
+  select j.slot, j.id, j.token
+  from input i
+  join jobs j on j.slot = i.slot and j.id = i.id and j.token = i.token and j.state = 'processing'
+  order by j.slot, j.id
+  for no key update of j skip locked),
+extended as (
+  update jobs j
+  set locked_until = now() + $4 * interval '1 millisecond'
+  from free f
+  where j.slot = f.slot and j.id = f.id and j.token = f.token and j.state = 'processing'
+  returning j.id, j.token)
+select j.id, j.token, e.id is not null as extended
+from input i
+join jobs j on j.slot = i.slot and j.id = i.id and j.token = i.token and j.state = 'processing'
+left join extended e on e.id = j.id and e.token = j.token`
+
+type extendRow struct {
+	leaseRow
+	Extended bool `db:"extended"`
+}
 
 func (p *postgres) extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]bool, error) {
 	slots, ids, tokens := leaseArgs(slices.SortedFunc(slices.Values(held), compareLeases))
-	rows, err := collect[leaseRow](ctx, p.leases, extendSQL, slots, ids, tokens, lease.Milliseconds())
+	rows, err := collect[extendRow](ctx, p.leases, extendSQL, slots, ids, tokens, lease.Milliseconds())
 	kept := make(map[job.ID]bool, len(rows))
 	for _, row := range rows {
-		kept[job.ID(row.ID)] = true
+		kept[job.ID(row.ID)] = row.Extended
 	}
 	return kept, err
 }
@@ -82,12 +103,13 @@ with input as (
   select i.slot, i.id, i.token, i.state, i.attempt_outcome, nullif(i.error, '') as error,
     nullif(i.outcome, '') as outcome, nullif(i.duplicate_of, '') as duplicate_of,
     case when i.has_result then i.result end as result, case when i.has_result then i.result_type end as result_type,
-    case when i.has_result then i.result_hash end as result_hash, i.keep_ms, i.if_expired
+    case when i.has_result then i.result_hash end as result_hash,
+    case when i.has_result and i.keep_result_ms > 0 then i.keep_result_ms end as keep_result_ms, i.keep_ms, i.if_expired
   from unnest(cast($1 as smallint[]), cast($2 as uuid[]), cast($3 as bigint[]), cast($4 as text[]), cast($5 as text[]),
     cast($6 as bytea[]), cast($7 as text[]), cast($8 as text[]), cast($9 as boolean[]), cast($10 as bytea[]),
-    cast($11 as text[]), cast($12 as bytea[]), cast($13 as bigint[]), cast($14 as boolean[]))
+    cast($11 as text[]), cast($12 as bytea[]), cast($13 as bigint[]), cast($14 as bigint[]), cast($15 as boolean[]))
     as i(slot, id, token, state, attempt_outcome, error, outcome, duplicate_of, has_result, result,
-      result_type, result_hash, keep_ms, if_expired)),
+      result_type, result_hash, keep_result_ms, keep_ms, if_expired)),
 gone as (
   delete from jobs j
   using input i
@@ -96,7 +118,8 @@ gone as (
   returning j.slot, j.id, j.tenant, j.key, j.key_slot, j.type, i.state, j.payload, j.business_key, j.operation_key,
     j.callback_url, j.priority, j.run_at, j.deadline, j.timeout_ms, j.max_attempts, j.attempt, j.generation, j.version,
     j.token, j.worker_id, j.last_error, j.created_at, j.started_at, j.claimed_at,
-    i.attempt_outcome, i.error, i.outcome, i.duplicate_of, i.result, i.result_type, i.result_hash, i.keep_ms),
+    i.attempt_outcome, i.error, i.outcome, i.duplicate_of, i.result, i.result_type, i.result_hash,
+    i.keep_result_ms, i.keep_ms),
 ended as (
   insert into job_attempts (slot, job_id, token, number, outcome, worker_id, error, started_at, finished_at)
   select g.slot, g.id, g.token, g.attempt, g.attempt_outcome, g.worker_id, g.error, g.claimed_at, statement_timestamp()
@@ -104,11 +127,12 @@ ended as (
 insert into finished_jobs (slot, id, tenant, key, key_slot, type, state, payload, business_key, operation_key,
   callback_url, priority, run_at, deadline, timeout_ms, max_attempts, attempt, generation, version,
   token, worker_id, last_error, created_at, started_at, claimed_at,
-  outcome, duplicate_of, result, result_type, result_hash, finished_at, expires_at)
+  outcome, duplicate_of, result, result_type, result_hash, result_expires_at, finished_at, expires_at)
 select g.slot, g.id, g.tenant, g.key, g.key_slot, g.type, g.state, g.payload, g.business_key, g.operation_key,
   g.callback_url, g.priority, g.run_at, g.deadline, g.timeout_ms, g.max_attempts, g.attempt, g.generation, g.version + 1,
-  g.token, g.worker_id, coalesce(g.error, g.last_error), g.created_at, g.started_at, g.claimed_at,
+  g.token, g.worker_id, case when g.state <> 'succeeded' then coalesce(g.error, g.last_error) end, g.created_at, g.started_at, g.claimed_at,
   g.outcome, g.duplicate_of, g.result, g.result_type, g.result_hash,
+  statement_timestamp() + g.keep_result_ms * interval '1 millisecond',
   statement_timestamp(), statement_timestamp() + g.keep_ms * interval '1 millisecond'
 from gone g
 returning id, token`
@@ -134,17 +158,17 @@ func finishArgs(endings []ending) []any {
 		duplicates, mediaTypes     = make([]string, n), make([]string, n)
 		failures, bodies, hashes   = make([][]byte, n), make([][]byte, n), make([][]byte, n)
 		hasResult, ifExpired       = make([]bool, n), make([]bool, n)
-		keep                       = make([]int64, n)
+		keep, keepResult           = make([]int64, n), make([]int64, n)
 	)
 	for i, e := range sorted {
 		leases[i], states[i], attempts[i], failures[i] = e.Lease, string(e.Status), string(e.Attempt), e.failure
 		outcomes[i], duplicates[i], keep[i], ifExpired[i] = e.Outcome, string(e.DuplicateOf), e.Keep.Milliseconds(), e.IfExpired
-		hasResult[i], bodies[i], mediaTypes[i], hashes[i] = e.hasResult, e.body, e.mediaType, e.hash
+		hasResult[i], bodies[i], mediaTypes[i], hashes[i], keepResult[i] = e.hasResult, e.body, e.mediaType, e.hash, e.keepResult.Milliseconds()
 	}
 	slots, ids, tokens := leaseArgs(leases)
 	return []any{
 		slots, ids, tokens, states, attempts, failures, outcomes, duplicates,
-		hasResult, bodies, mediaTypes, hashes, keep, ifExpired,
+		hasResult, bodies, mediaTypes, hashes, keepResult, keep, ifExpired,
 	}
 }
 

@@ -24,11 +24,16 @@ func (p *postgres) finishTx(ctx context.Context, tx *sql.Tx, e ending) (bool, er
 		return false, err
 	}
 	rows, err := scan[leaseRow](ctx, prepared, finishArgs([]ending{e})...)
+	return len(rows) == 1, aborted(err)
+}
+
+// aborted names the error of a transaction in which a statement had failed.
+func aborted(err error) error {
 	var answer *pq.Error
 	if errors.As(err, &answer) && answer.Code == inFailedTransaction {
-		err = fmt.Errorf("%w: %w", errAborted, err)
+		return fmt.Errorf("%w: %w", errAborted, err)
 	}
-	return len(rows) == 1, err
+	return err
 }
 
 // heldSQL waits for a transaction that may still be committing: it has deleted

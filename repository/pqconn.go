@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -19,11 +20,21 @@ type connector struct {
 	// server to cancel the statement, at the price of the connection. It is for
 	// statements of unbounded length, the user's; ours the server ends itself.
 	cancels bool
+	// closing is set while the pool is being closed: nobody waits for a server
+	// to hear of it then.
+	closing *atomic.Bool
 }
 
 // Connect implements driver.Connector.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	inner, err := pq.NewConnectorConfig(c.config)
+	// lib/pq bounds the start of a connection by the connect timeout alone; who
+	// asks may have less time.
+	config := c.config.Clone()
+	if deadline, ok := ctx.Deadline(); ok {
+		left := max(deadline.Sub(processTime()), time.Millisecond)
+		config.ConnectTimeout = min(cmp.Or(config.ConnectTimeout, left), left)
+	}
+	inner, err := pq.NewConnectorConfig(config)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +45,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	socket.done.Store(true)
-	return &conn{pqConn: raw.(pqConn), socket: socket.last, cancels: c.cancels}, nil
+	return &conn{pqConn: raw.(pqConn), socket: socket.last, cancels: c.cancels, closing: c.closing}, nil
 }
 
 // Driver implements driver.Connector.
@@ -89,6 +100,7 @@ type conn struct {
 	pqConn
 	socket  net.Conn
 	cancels bool
+	closing *atomic.Bool
 	stuck   bool
 	// aborted is the last error of the open transaction, other than "it is
 	// aborted": what a function that goes on after an error did not look at.
@@ -98,6 +110,10 @@ type conn struct {
 // cancelGrace is how long a statement whose context has ended may take to come
 // back as cancelled, before its socket is given up.
 const cancelGrace = 5 * time.Second
+
+// closeTimeout is how long saying goodbye may take; a few bytes that a server
+// which is silent leaves in the buffer of the socket.
+const closeTimeout = 100 * time.Millisecond
 
 // enter prepares for a statement and returns the context for lib/pq.
 func (c *conn) enter(ctx context.Context) context.Context {
@@ -192,7 +208,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 // Close implements driver.Conn. Whether the server heard the farewell does not
 // matter, and the deadline of the last statement must not keep it from being said.
 func (c *conn) Close() error {
-	_ = c.socket.SetDeadline(time.Time{})
+	_ = c.socket.SetDeadline(processTime().Add(closeTimeout))
 	_ = c.pqConn.Close()
 	return nil
 }
@@ -224,8 +240,12 @@ type stmt struct {
 	conn *conn
 }
 
-// Close implements driver.Stmt. It is given no context, and gets a time of its own.
+// Close implements driver.Stmt. It is given no context, and gets a time of its
+// own. The statements of a closing pool end with their connections.
 func (s *stmt) Close() error {
+	if s.conn.closing.Load() {
+		return nil
+	}
 	_ = s.conn.socket.SetDeadline(processTime().Add(cancelGrace))
 	return s.pqStmt.Close()
 }

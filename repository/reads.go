@@ -18,10 +18,12 @@ import (
 // read one after the other, the job could move between the two tables and be
 // seen in neither. It crosses slots: the record lives in the slot of its key.
 const findSQL = `
-select k.fingerprint, k.state as record_state, k.alias, coalesce(k.response_status, 0) as response_status,
-  k.response_headers, k.response_body, k.final_state, k.expires_at as record_expires_at,
+select now() as read_at, k.fingerprint, k.state as record_state, k.alias, coalesce(k.response_status, 0) as response_status,
+  k.response_headers, k.response_body, k.response_status is not null and k.response_body is null as not_retained,
+  k.owner, k.claimed_until, coalesce(k.claimed_until <= now(), false) as lease_ended, k.attempt as record_attempt,
+  k.final_state, k.retired_at, k.expires_at as record_expires_at,
   k.job_id is not null as names_job, j.id is not null or f.id is not null as has_job,
-  coalesce(f.expires_at <= now(), false) or coalesce(k.expires_at <= now(), false) as expired,
+  coalesce(k.expires_at <= now(), false) as past, coalesce(f.expires_at <= now(), false) as job_past,
   coalesce(j.id, f.id) as id, coalesce(j.tenant, f.tenant) as tenant, coalesce(j.key, f.key) as key,
   coalesce(j.type, f.type) as type, coalesce(j.state, f.state) as state, coalesce(j.payload, f.payload) as payload,
   coalesce(j.business_key, f.business_key) as business_key, coalesce(j.priority, f.priority, 0) as priority,
@@ -30,24 +32,42 @@ select k.fingerprint, k.state as record_state, k.alias, coalesce(k.response_stat
   coalesce(j.generation, f.generation, 0) as generation, coalesce(j.version, f.version, 0) as version,
   coalesce(j.worker_id, f.worker_id) as worker_id, j.locked_until, coalesce(j.last_error, f.last_error) as last_error,
   coalesce(j.created_at, f.created_at) as created_at, coalesce(j.started_at, f.started_at) as started_at,
-  f.outcome, f.duplicate_of, f.result, f.result_type, f.result_hash, f.finished_at, f.expires_at
+  f.outcome, f.duplicate_of, f.result, f.result_type, f.result_hash, f.finished_at, f.expires_at,
+  f.result_expires_at, coalesce(f.result_expires_at <= now(), false) as result_past
 from idempotency_keys k
 left join jobs j on j.slot = k.job_slot and j.id = k.job_id
 left join finished_jobs f on f.slot = k.job_slot and f.id = k.job_id
 where k.slot = $1 and k.tenant = $2 and k.key = $3`
 
 func (r *Repository) find(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error) {
-	if !storable(string(tenant)) || !storable(string(key)) {
-		return job.Receipt{}, job.ErrNotFound
-	}
-	rows, err := collect[recordRow](ctx, r.engine.reads(), findSQL, int64(job.KeySlot(tenant, key)), string(tenant), string(key))
+	row, err := r.record(ctx, tenant, key)
 	if err != nil {
 		return job.Receipt{}, err
 	}
-	if len(rows) == 0 {
+	if row.over(r.retention.tombstone) {
 		return job.Receipt{}, job.ErrNotFound
 	}
-	return rows[0].receipt(tenant, key)
+	return row.receipt(tenant, key)
+}
+
+// record reads the row of a key, whatever its age. Error: job.ErrNotFound.
+func (r *Repository) record(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (*recordRow, error) {
+	if !storable(string(tenant)) || !storable(string(key)) {
+		return nil, job.ErrNotFound
+	}
+	rows, err := collect[recordRow](ctx, r.engine.reads(), findSQL, keyArgs(tenant, key)...)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, job.ErrNotFound
+	}
+	return &rows[0], nil
+}
+
+// keyArgs are the columns by which a record is found.
+func keyArgs(tenant idempotency.Tenant, key idempotency.Key) []any {
+	return []any{int64(job.KeySlot(tenant, key)), string(tenant), string(key)}
 }
 
 // storable reports whether a text can be in the database at all; Postgres

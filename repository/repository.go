@@ -14,8 +14,12 @@ import (
 
 // Repository is the database. It is safe for concurrent use.
 type Repository struct {
-	engine engine
-	clock  *Clock
+	engine    engine
+	clock     *Clock
+	retention retention
+	process   string  // begins the owner tokens of this process
+	beginning running // keys that Begin is at work on
+	running   running // keys whose requests run in transactions
 }
 
 var (
@@ -36,6 +40,15 @@ type Options struct {
 	// Close or the end of the process: one gateway alone may run on a file.
 	// Postgres does not use it.
 	Exclusive bool
+	// Tombstone is how long an expired key stays consumed; 0 means 90 days, less
+	// than that not at all.
+	Tombstone time.Duration
+	// AfterExpiry takes a request with an expired key for a first one, tombstone
+	// or not, where the request itself does not say (Accept, Do).
+	AfterExpiry bool
+	// ResultRetention is how long after a job's end its result is kept; 0: as
+	// long as the job. It holds for jobs that end from then on.
+	ResultRetention time.Duration
 }
 
 // engine is what Postgres and SQLite do in different ways. Its methods return
@@ -48,6 +61,8 @@ type engine interface {
 	// migrator opens a pool for migrations, which may take long.
 	migrator() (*sql.DB, error)
 	close() error
+	// exec runs one statement that changes rows and tells how many those were.
+	exec(ctx context.Context, query string, args ...any) (int64, error)
 
 	acceptAll(ctx context.Context, r *Repository, s []job.Submission) []answer
 	versions(ctx context.Context, ids []job.ID) ([]versionRow, error)
@@ -64,6 +79,19 @@ type engine interface {
 	begin(ctx context.Context) (*sql.Tx, error)
 	finishTx(ctx context.Context, tx *sql.Tx, e ending) (bool, error)
 	outcome(ctx context.Context, e ending) (bool, error)
+
+	// records are the statements about records of requests without a job, and
+	// outlived reports an owner whose process cannot be alive any more.
+	records() *recordStatements
+	outlived(owner, process string) bool
+	// beginRecord opens a transaction that claims a key by an open row, on a
+	// connection that is waited for no longer than the lock timeout; done ends it
+	// in any case. openRecord opens the row and finishRecord fills it.
+	beginRecord(ctx context.Context) (tx *sql.Tx, done func(), err error)
+	openRecord(ctx context.Context, tx *sql.Tx, args ...any) (int64, error)
+	finishRecord(ctx context.Context, tx *sql.Tx, args ...any) (int64, error)
+
+	reap(ctx context.Context, limit int, tombstone time.Duration) (job.Reaped, error)
 }
 
 // Open prepares the use of the database at url: sqlite:PATH, or postgres://…
@@ -74,7 +102,7 @@ func Open(ctx context.Context, url string, o Options) (*Repository, error) {
 	if err != nil {
 		return nil, fmt.Errorf("repository: %w", err)
 	}
-	r := &Repository{engine: e}
+	r := &Repository{engine: e, retention: o.retention(), process: randomHex()}
 	r.clock = &Clock{r: r}
 	return r, nil
 }

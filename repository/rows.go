@@ -90,6 +90,9 @@ type jobRow struct {
 	StartedAt   moment `db:"started_at"`
 	FinishedAt  moment `db:"finished_at"`
 	ExpiresAt   moment `db:"expires_at"`
+
+	ResultExpiresAt moment `db:"result_expires_at"`
+	ResultPast      bool   `db:"result_past"`
 }
 
 // job turns the row into the entity.
@@ -122,7 +125,11 @@ func (r *jobRow) job() (job.Job, error) {
 		j.NextAttemptAt = j.RunAt
 	}
 	// The hash is there with every result: an empty body is not told from NULL.
-	if len(r.ResultHash) > 0 {
+	switch {
+	case len(r.ResultHash) == 0:
+	case r.ResultPast:
+		j.ResultExpiredAt = r.ResultExpiresAt.Time
+	default:
 		j.Result = &job.Result{Body: r.Result, MediaType: string(r.ResultType)}
 	}
 	if len(r.LastError) > 0 {
@@ -153,57 +160,6 @@ func each[R, T any](rows []R, convert func(*R) (T, error)) ([]T, error) {
 	return list, nil
 }
 
-// recordRow is a record together with its job.
-type recordRow struct {
-	jobRow
-	Fingerprint     []byte `db:"fingerprint"`
-	RecordState     text   `db:"record_state"`
-	Alias           bool   `db:"alias"`
-	HasJob          bool   `db:"has_job"`
-	NamesJob        bool   `db:"names_job"`
-	Expired         bool   `db:"expired"`
-	FinalState      text   `db:"final_state"`
-	ResponseStatus  int    `db:"response_status"`
-	ResponseHeaders []byte `db:"response_headers"`
-	ResponseBody    []byte `db:"response_body"`
-	RecordExpiresAt moment `db:"record_expires_at"`
-}
-
-// receipt turns the row into what the key stands for. Bytes that cannot be
-// understood are an error: a record that is not whole is never served.
-func (r *recordRow) receipt(tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error) {
-	fingerprint, err := idempotency.ParseFingerprint(r.Fingerprint)
-	if err != nil {
-		return job.Receipt{}, err
-	}
-	header, err := decodeHeader(r.ResponseHeaders)
-	if err != nil {
-		return job.Receipt{}, fmt.Errorf("stored response headers: %w", err)
-	}
-	record := idempotency.Record{
-		Request:   idempotency.Request{Tenant: tenant, Key: key, Fingerprint: fingerprint},
-		State:     idempotency.State(r.RecordState),
-		Response:  idempotency.Response{Status: r.ResponseStatus, Header: header, Body: r.ResponseBody},
-		ExpiresAt: r.RecordExpiresAt.Time,
-	}
-	receipt := job.Receipt{Record: record, Alias: r.Alias}
-	if r.HasJob {
-		if receipt.Job, err = r.job(); err != nil {
-			return job.Receipt{}, err
-		}
-		receipt.Record.ExpiresAt = receipt.Job.ExpiresAt
-	}
-	// A record whose job is gone has outlived its retention too: what became of
-	// the job is told by the tombstone, if by anything.
-	if r.Expired || r.NamesJob && !r.HasJob {
-		receipt.Record.State = idempotency.Retired
-	}
-	if receipt.Job.Status == "" {
-		receipt.Job.Status = job.Status(r.FinalState)
-	}
-	return receipt, nil
-}
-
 // encodeHeader cannot fail: a map of texts is always JSON.
 func encodeHeader(h http.Header) []byte {
 	if len(h) == 0 {
@@ -218,8 +174,10 @@ func decodeHeader(b []byte) (http.Header, error) {
 		return nil, nil
 	}
 	var h http.Header
-	err := json.Unmarshal(b, &h)
-	return h, err
+	if err := json.Unmarshal(b, &h); err != nil {
+		return nil, fmt.Errorf("%w: stored response headers: %w", idempotency.ErrCorrupt, err)
+	}
+	return h, nil
 }
 
 // encodeFailure cannot fail either; none is no bytes.

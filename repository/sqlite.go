@@ -110,8 +110,9 @@ func (c sqliteConnector) Driver() driver.Driver { return withFunctions() }
 // withFunctions is a driver of our own, so that nothing is registered for other
 // users of SQLite in the process:
 //
-//	now()       the process's time, as it is stored
-//	later(ms)   the time so many milliseconds from now
+//	now()        the process's time, as it is stored
+//	later(ms)    the time so many milliseconds from now
+//	after(t, ms) the time so many milliseconds after t
 var withFunctions = sync.OnceValue(func() *sqlitedriver.Driver {
 	d := &sqlitedriver.Driver{}
 	d.MustRegisterScalarFunction("now", 0, func(*sqlitedriver.FunctionContext, []driver.Value) (driver.Value, error) {
@@ -123,6 +124,14 @@ var withFunctions = sync.OnceValue(func() *sqlitedriver.Driver {
 			return nil, fmt.Errorf("later: milliseconds are a %T", args[0])
 		}
 		return stamp(processTime().Add(time.Duration(ms) * time.Millisecond)), nil
+	})
+	d.MustRegisterScalarFunction("after", 2, func(_ *sqlitedriver.FunctionContext, args []driver.Value) (driver.Value, error) {
+		var from moment
+		ms, ok := args[1].(int64)
+		if err := from.Scan(args[0]); err != nil || !ok {
+			return nil, fmt.Errorf("after: takes a time and milliseconds: %w", err)
+		}
+		return stamp(from.Add(time.Duration(ms) * time.Millisecond)), nil
 	})
 	return d
 })
@@ -213,14 +222,9 @@ func (s *sqlite) inTx(ctx context.Context, statements []string, do func(context.
 	return tx.Commit()
 }
 
-// change runs a prepared statement in the transaction and returns how many rows
-// it changed.
+// change is changeIn for a transaction of the writer.
 func (s *sqlite) change(ctx context.Context, tx *sql.Tx, query string, args ...any) (int64, error) {
-	prepared, err := s.writer.in(ctx, tx, query)
-	if err != nil {
-		return 0, err
-	}
-	return changed(ctx, prepared, args...)
+	return changeIn(ctx, s.writer, tx, query, args...)
 }
 
 // rowsIn runs a prepared statement in the transaction and returns its rows.

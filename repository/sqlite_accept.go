@@ -31,13 +31,13 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9, ''), $10, $11, $12, $13, $14,
 
 // acceptAll accepts the batch in one transaction, each submission in a savepoint
 // of its own, so that one that fails takes nothing else with it.
-func (s *sqlite) acceptAll(ctx context.Context, _ *Repository, submissions []job.Submission) []answer {
+func (s *sqlite) acceptAll(ctx context.Context, r *Repository, submissions []job.Submission) []answer {
 	answers := answersFor(submissions)
 	ctx, cancel := context.WithTimeout(ctx, acceptTimeout)
 	defer cancel()
-	err := s.inTx(ctx, []string{findSQL, holderSQL, insertRecordSQL, insertJobSQL}, func(ctx context.Context, tx *sql.Tx) error {
+	err := s.inTx(ctx, []string{findSQL, purgeFileSQL, holderSQL, insertRecordSQL, insertJobSQL}, func(ctx context.Context, tx *sql.Tx) error {
 		for i := range answers {
-			if err := s.acceptOne(ctx, tx, &answers[i]); err != nil {
+			if err := s.acceptOne(ctx, tx, r, &answers[i]); err != nil {
 				return err
 			}
 		}
@@ -56,11 +56,11 @@ func (s *sqlite) acceptAll(ctx context.Context, _ *Repository, submissions []job
 }
 
 // acceptOne returns an error only if the transaction cannot go on.
-func (s *sqlite) acceptOne(ctx context.Context, tx *sql.Tx, a *answer) error {
+func (s *sqlite) acceptOne(ctx context.Context, tx *sql.Tx, r *Repository, a *answer) error {
 	if _, err := tx.ExecContext(ctx, `savepoint submission`); err != nil {
 		return err
 	}
-	if a.err = s.decide(ctx, tx, a); a.err != nil {
+	if a.err = s.decide(ctx, tx, r, a); a.err != nil {
 		if _, err := tx.ExecContext(ctx, `rollback to submission`); err != nil {
 			return errors.Join(a.err, err)
 		}
@@ -72,8 +72,8 @@ func (s *sqlite) acceptOne(ctx context.Context, tx *sql.Tx, a *answer) error {
 // decide reads before it writes, which is safe because the transaction has held
 // the write lock since it began. The record comes before the business key, or
 // the holder's own repetition would meet itself.
-func (s *sqlite) decide(ctx context.Context, tx *sql.Tx, a *answer) error {
-	known, err := s.take(ctx, tx, a)
+func (s *sqlite) decide(ctx context.Context, tx *sql.Tx, r *Repository, a *answer) error {
+	known, err := s.take(ctx, tx, r, a)
 	if known || err != nil {
 		return err
 	}
@@ -90,16 +90,21 @@ func (s *sqlite) decide(ctx context.Context, tx *sql.Tx, a *answer) error {
 	if err := s.insertRecord(ctx, tx, a.s, string(holders[0].ID)); err != nil {
 		return err
 	}
-	_, err = s.take(ctx, tx, a)
+	_, err = s.take(ctx, tx, r, a)
 	a.receipt.Record.Fresh = true
 	return err
 }
 
-// take answers with what the key stands for, if it stands for something.
-func (s *sqlite) take(ctx context.Context, tx *sql.Tx, a *answer) (bool, error) {
+// take answers with what the key stands for, if it stands for something. A
+// record that counts for nothing any more makes room.
+func (s *sqlite) take(ctx context.Context, tx *sql.Tx, r *Repository, a *answer) (bool, error) {
 	req := a.s.Request
-	rows, err := rowsIn[recordRow](ctx, s, tx, findSQL, int64(job.KeySlot(req.Tenant, req.Key)), string(req.Tenant), string(req.Key))
+	rows, err := rowsIn[recordRow](ctx, s, tx, findSQL, keyArgs(req.Tenant, req.Key)...)
 	if err != nil || len(rows) == 0 {
+		return false, err
+	}
+	if rows[0].replaceable(r.retention, r.retention.afterExpiry) {
+		_, err := s.change(ctx, tx, purgeFileSQL, r.retention.purgeArgs(req, r.retention.afterExpiry)...)
 		return false, err
 	}
 	receipt, err := rows[0].receipt(req.Tenant, req.Key)

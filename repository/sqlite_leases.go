@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -89,11 +88,11 @@ const (
 insert into finished_jobs (slot, id, tenant, key, key_slot, type, state, payload, business_key, operation_key,
   callback_url, priority, run_at, deadline, timeout_ms, max_attempts, attempt, generation, version,
   token, worker_id, last_error, created_at, started_at, claimed_at,
-  outcome, duplicate_of, result, result_type, result_hash, finished_at, expires_at)
+  outcome, duplicate_of, result, result_type, result_hash, result_expires_at, finished_at, expires_at)
 select slot, id, tenant, key, key_slot, type, $5, payload, business_key, operation_key,
   callback_url, priority, run_at, deadline, timeout_ms, max_attempts, attempt, generation, version + 1,
-  token, worker_id, coalesce($6, last_error), created_at, started_at, claimed_at,
-  nullif($7, ''), nullif($8, ''), $9, $10, $11, now(), later($12)
+  token, worker_id, case when $5 <> 'succeeded' then coalesce($6, last_error) end, created_at, started_at, claimed_at,
+  nullif($7, ''), nullif($8, ''), $9, $10, $11, case when $12 > 0 then later($12) end, now(), later($13)
 from jobs
 where slot = $1 and id = $2 and token = $3 and state = 'processing' and worker_id <> $4`
 
@@ -133,12 +132,12 @@ func (s *sqlite) finish(ctx context.Context, endings []ending) ([]bool, error) {
 // finishOne moves the job if the lease is still the job's.
 func (s *sqlite) finishOne(ctx context.Context, tx *sql.Tx, e ending) (bool, error) {
 	slot, id, token := int64(e.Lease.ID.Slot()), string(e.Lease.ID), e.Lease.Token
-	var body, mediaType, hash any
+	var body, mediaType, hash, keepResult any
 	if e.hasResult {
-		body, mediaType, hash = notNil(e.body), e.mediaType, e.hash
+		body, mediaType, hash, keepResult = notNil(e.body), e.mediaType, e.hash, e.keepResult.Milliseconds()
 	}
 	n, err := s.change(ctx, tx, finishOneSQL, slot, id, token, s.spared(e.IfExpired),
-		string(e.Status), e.failure, e.Outcome, string(e.DuplicateOf), body, mediaType, hash, e.Keep.Milliseconds())
+		string(e.Status), e.failure, e.Outcome, string(e.DuplicateOf), body, mediaType, hash, keepResult, e.Keep.Milliseconds())
 	if err != nil || n == 0 {
 		return false, err
 	}
@@ -284,14 +283,9 @@ func (s *sqlite) begin(ctx context.Context) (*sql.Tx, error) {
 	return tx, nil
 }
 
-// finishTx ends the job in the attempt's transaction. SQLite rolls a transaction
-// back by itself after some errors, and goes on without one: the savepoint that
-// begin made is gone then, and with it what the function wrote.
+// finishTx ends the job in the attempt's transaction.
 func (s *sqlite) finishTx(ctx context.Context, tx *sql.Tx, e ending) (bool, error) {
-	if _, err := tx.ExecContext(ctx, `release attempt`); err != nil {
-		if s.classify(err) == wrong {
-			err = fmt.Errorf("%w: %w", errAborted, err)
-		}
+	if err := s.intact(ctx, tx); err != nil {
 		return false, err
 	}
 	return s.finishOne(ctx, tx, e)

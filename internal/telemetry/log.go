@@ -39,6 +39,7 @@ const (
 	Stack          = "stack"
 	Loop           = "loop"
 	Call           = "call"
+	Owner          = "owner" // the end of an owner token
 )
 
 // hashLength is enough to tell the keys of a day apart, and too little to test
@@ -73,6 +74,11 @@ func Start() Stopwatch { return Stopwatch{time.Now()} }
 
 // Elapsed is the time since Start, on the monotonic clock.
 func (s Stopwatch) Elapsed() time.Duration { return time.Since(s.started) }
+
+// MillisecondsAttr is a duration under a key that names the unit (…_ms).
+func MillisecondsAttr(key string, d time.Duration) slog.Attr {
+	return slog.Int64(key, d.Milliseconds())
+}
 
 // DurationAttr is the attribute duration_ms.
 func DurationAttr(d time.Duration) slog.Attr {

@@ -23,7 +23,29 @@ const (
 	SubmitRefused          = "refused"
 )
 
+// How the run of a keyed handler ended (middleware.Once).
+const (
+	RunStored      = "stored"       // its response is the answer from now on
+	RunNotRetained = "not_retained" // likewise, without the body
+	RunReleased    = "released"     // the key may be used again
+	RunInterrupted = "interrupted"  // nobody knows what it did
+	RunLost        = "lost"         // its claim was taken over meanwhile
+	RunNotRecorded = "not_recorded" // the store failed at the end
+	RunUnprotected = "unprotected"  // the store failed at the beginning, and it ran all the same
+)
+
+// What the reaper takes away.
+const (
+	ReapedJobs       = "jobs"
+	ReapedResponses  = "responses" // stored, of requests that were no jobs
+	ReapedTombstones = "tombstones"
+	ReapedClaims     = "claims"  // that nobody ended
+	ReapedResults    = "results" // of jobs that are kept longer
+)
+
 var (
+	reaped          = []string{ReapedJobs, ReapedResponses, ReapedTombstones, ReapedClaims, ReapedResults}
+	runOutcomes     = []string{RunStored, RunNotRetained, RunReleased, RunInterrupted, RunLost, RunNotRecorded, RunUnprotected}
 	submitResults   = []string{SubmitAccepted, SubmitReplayed, SubmitDuplicateIgnored, SubmitRefused}
 	attemptOutcomes = []string{"succeeded", "failed", "lost", "released", "cancelled"}
 	staleCalls      = []string{"extend", "finish", "requeue"}
@@ -46,12 +68,14 @@ type Metrics struct {
 	Replays           prometheus.Counter
 	Mismatches        prometheus.Counter
 	DuplicatesIgnored prometheus.Counter
+	KeyedRuns         *prometheus.CounterVec   // outcome
 	Attempts          *prometheus.CounterVec   // type, outcome
 	AttemptSeconds    *prometheus.HistogramVec // type
 	Running           *prometheus.GaugeVec     // type
 	Claimed           *prometheus.CounterVec   // type
 	Rescued           prometheus.Counter
 	StaleCalls        *prometheus.CounterVec // call
+	Reaped            *prometheus.CounterVec // what
 	LoopErrors        *prometheus.CounterVec // loop
 	RunningPastLease  prometheus.Gauge
 	Degraded          *prometheus.GaugeVec // part
@@ -84,12 +108,14 @@ func NewMetrics(reg prometheus.Registerer, types []string) *Metrics {
 		Replays:           counter("replays_total", "Keyed requests that got the answer of the first one."),
 		Mismatches:        counter("mismatches_total", "Keyed requests refused because their key was used for another one."),
 		DuplicatesIgnored: counter("duplicates_ignored_total", "Submissions and jobs recognised as done before under another key."),
+		KeyedRuns:         counters("keyed_runs_total", "Runs of keyed handlers, by what became of their keys.", "outcome"),
 		Attempts:          counters("attempts_total", "Attempts that ended.", "type", "outcome"),
 		AttemptSeconds:    histograms("attempt_seconds", "Duration of attempts.", attemptBuckets, "type"),
 		Running:           gauges("jobs_running", "Jobs that this process runs now.", "type"),
 		Claimed:           counters("jobs_claimed_total", "Jobs that this process claimed.", "type"),
 		Rescued:           counter("jobs_rescued_total", "Jobs brought back after their lease had expired."),
 		StaleCalls:        counters("stale_calls_total", "Calls refused because their lease was not the job's any more.", "call"),
+		Reaped:            counters("reaped_total", "What was taken away after its retention.", "what"),
 		LoopErrors:        counters("loop_errors_total", "Rounds of a loop that failed.", "loop"),
 		RunningPastLease: f.NewGauge(prometheus.GaugeOpts{
 			Name: "sekali_running_past_lease", Help: "Jobs whose lease has expired and that nobody has brought back yet.",
@@ -115,6 +141,12 @@ func (m *Metrics) initialise() {
 		m.AttemptSeconds.WithLabelValues(t)
 		m.Running.WithLabelValues(t)
 		m.Claimed.WithLabelValues(t)
+	}
+	for _, outcome := range runOutcomes {
+		m.KeyedRuns.WithLabelValues(outcome)
+	}
+	for _, what := range reaped {
+		m.Reaped.WithLabelValues(what)
 	}
 	for _, call := range staleCalls {
 		m.StaleCalls.WithLabelValues(call)

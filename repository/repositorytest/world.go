@@ -23,11 +23,13 @@ import (
 
 // World is one database, new and with the schema, and what a case needs of it.
 type World struct {
-	// Repo is the repository under test.
+	// Repo is the repository under test. It keeps tombstones for Tombstone.
 	Repo *repository.Repository
 	// Another opens what a second process would use; nil where one process has
 	// the database to itself.
 	Another func() *repository.Repository
+	// Brief opens one that keeps results for a moment only, in Repo's place.
+	Brief func() *repository.Repository
 	// DB reaches the database past the repository.
 	DB *sql.DB
 	// AbortsOnError tells that a transaction in which a statement has failed
@@ -54,6 +56,7 @@ func (c cases) run(t *testing.T, open Factory) {
 func Run(t *testing.T, open Factory) {
 	t.Run("accept", func(t *testing.T) { t.Parallel(); accepting.run(t, open) })
 	t.Run("read", func(t *testing.T) { t.Parallel(); reading.run(t, open) })
+	t.Run("retention", func(t *testing.T) { t.Parallel(); retaining.run(t, open) })
 	t.Run("leases", func(t *testing.T) { t.Parallel(); leasing.run(t, open) })
 	t.Run("transaction", func(t *testing.T) { t.Parallel(); transacting.run(t, open) })
 }
@@ -261,6 +264,22 @@ func attempts(t *testing.T, w World, id job.ID) []string {
 
 func equalResponse(a, b idempotency.Response) bool {
 	return a.Status == b.Status && bytes.Equal(a.Body, b.Body) && fmt.Sprint(a.Header) == fmt.Sprint(b.Header)
+}
+
+// eventually polls until the check holds: for what only time brings about.
+func eventually(t *testing.T, check func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !check() {
+		select {
+		case <-ctx.Done():
+			t.Fatal("not in time")
+		case <-ticker.C:
+		}
+	}
 }
 
 // within says whether two times are close enough for two readings of one clock.
