@@ -59,6 +59,14 @@ func retired(e *idempotency.RetiredError) Problem {
 	}
 }
 
+func notRetained(e *idempotency.NotRetainedError) Problem {
+	return Problem{
+		Code: "idempotency-response-not-retained", Status: http.StatusUnprocessableEntity, Title: "The first answer was not kept",
+		Detail:         "The first request with this key was executed and answered, with more than is kept for replays. It is not executed again.",
+		OriginalStatus: e.Status, location: e.Location,
+	}
+}
+
 func validation(e *ValidationError) Problem {
 	return Problem{
 		Code: "validation-failed", Status: http.StatusBadRequest, Title: "The request is invalid",
@@ -111,6 +119,14 @@ func noResult(e *NoResultError) Problem {
 	}
 }
 
+func resultExpired(e *ResultExpiredError) Problem {
+	return Problem{
+		Code: "result-expired", Status: http.StatusGone, Title: "The result is no longer kept",
+		Detail: "The job succeeded, and its result was kept for a shorter time than the job.", Job: JobURL(e.Key),
+		ExpiredAt: optionalTime(e.ExpiredAt),
+	}
+}
+
 func mediaType(e *MediaTypeError) Problem {
 	return Problem{
 		Code: "unsupported-media-type", Status: http.StatusUnsupportedMediaType, Title: "The body's media type is not supported",
@@ -131,3 +147,22 @@ func methodNotAllowed(e *MethodNotAllowedError) Problem {
 		Detail: "The Allow header lists the methods of this resource.", allow: e.Allow,
 	}
 }
+
+func rateLimited(e *RateLimitedError) Problem {
+	return Problem{
+		Code: "rate-limited", Status: http.StatusTooManyRequests, Title: "Too many requests",
+		Detail:    e.Detail + " The key was not used up: send the same request again, with the same key.",
+		Retryable: true, retryIn: max(e.RetryIn, time.Second),
+	}
+}
+
+func rejected(e *RejectedError) Problem {
+	return Problem{
+		Code: "request-rejected", Status: http.StatusBadRequest, Title: "The request was rejected",
+		Detail: e.Err.Error(),
+	}
+}
+
+var tooManyPending = rateLimited(&RateLimitedError{
+	Detail: "There are as many unfinished jobs as there may be.", RetryIn: retryQuota,
+})

@@ -37,6 +37,10 @@ func DecodeDraft(body []byte, now time.Time) (job.Draft, error) {
 	if err != nil {
 		return job.Draft{}, err
 	}
+	return decodeMembers(members, now)
+}
+
+func decodeMembers(members []member, now time.Time) (job.Draft, error) {
 	var s Submission
 	problems := s.fill(members)
 	problems = append(problems, s.check(now, problems)...)

@@ -75,6 +75,34 @@ type NoResultError struct {
 
 func (e *NoResultError) Error() string { return "api: job has no result" }
 
+// ResultExpiredError reports a job whose result was kept for a shorter time than
+// the job.
+type ResultExpiredError struct {
+	Key       idempotency.Key
+	ExpiredAt time.Time
+}
+
+func (e *ResultExpiredError) Error() string { return "api: result has expired" }
+
+// RateLimitedError reports a tenant that asks more often, or for more, than it
+// may.
+type RateLimitedError struct {
+	Detail  string // what the limit is on
+	RetryIn time.Duration
+}
+
+func (e *RateLimitedError) Error() string { return "api: rate limited: " + e.Detail }
+
+// RejectedError reports a request that a handler found wrong before it did
+// anything. Unlike other errors, the text of Err is meant for the client.
+type RejectedError struct {
+	Err error
+}
+
+func (e *RejectedError) Error() string { return "api: rejected by the handler: " + e.Err.Error() }
+
+func (e *RejectedError) Unwrap() error { return e.Err }
+
 // When to come back. A store that is away is not hammered by those who wait
 // for it; a broken commit is settled by the next request at once; another
 // replica answers for one that is shutting down.
@@ -83,6 +111,7 @@ const (
 	retryOutcome     = 1 * time.Second
 	retryShutdown    = 2 * time.Second
 	retryBusinessKey = 5 * time.Second
+	retryQuota       = 5 * time.Second
 )
 
 // A rule recognises one error and says which problem it is.
@@ -93,6 +122,9 @@ type rule func(error) (Problem, bool)
 // have this request. The first rule that fits decides, so an error that wraps
 // two is what stands first here. The clients' copy is docs/problems.
 var table = []rule{
+	is(ErrUnauthenticated, unauthenticated),
+	of(forbidden),
+	of(upstream), // before what it wraps: time that is over, a connection that broke
 	is(idempotency.ErrKeyMissing, Problem{
 		Code: "idempotency-key-missing", Status: http.StatusBadRequest, Title: "The Idempotency-Key header is missing",
 		Detail: `Send the header Idempotency-Key with a value of your own for this operation, and the same value whenever you repeat it: Idempotency-Key: "order-42".`,
@@ -105,6 +137,7 @@ var table = []rule{
 		Detail: "The first request with this key was interrupted. It is not run again: find out what it did before you use a new key.",
 	}),
 	of(retired),
+	of(notRetained),
 	of(validation),
 	of(jsonRefused),
 	is(job.ErrUnknownType, Problem{
@@ -120,14 +153,17 @@ var table = []rule{
 	of(businessKeyConflict),
 	of(notFinished),
 	of(noResult),
-	is(job.ErrOutcomeUnknown, Problem{
-		Code: "idempotency-outcome-unknown-retry", Status: http.StatusServiceUnavailable, Title: "The outcome of this request is not known yet",
-		Detail:    "The connection to the database broke while the request was being recorded. Send it again with the same key to learn whether it was.",
-		Retryable: true, retryIn: retryOutcome,
-	}),
+	of(resultExpired),
+	is(job.ErrOutcomeUnknown, outcomeUnknown),
+	is(idempotency.ErrOutcomeUnknown, outcomeUnknown),
 	is(ErrShuttingDown, shuttingDown),
 	is(job.ErrShutdown, shuttingDown),
+	is(idempotency.ErrCorrupt, Problem{
+		Code: "idempotency-record-corrupt", Status: http.StatusInternalServerError, Title: "The record of the key cannot be read",
+		Detail: "What is stored for this key is damaged, or from another version. The request was not executed; the gateway's log names the cause under this instance.",
+	}),
 	is(job.ErrUnavailable, unavailable),
+	is(idempotency.ErrUnavailable, unavailable),
 	is(context.DeadlineExceeded, unavailable),
 	of(mediaType),
 	of(tooLarge),
@@ -142,6 +178,9 @@ var table = []rule{
 		Detail: "No resource has this path. A slash within a key is written %2F.",
 	}),
 	of(methodNotAllowed),
+	of(rateLimited),
+	is(job.ErrQuota, tooManyPending),
+	of(rejected), // last: it wraps what may have a problem of its own
 }
 
 // internal is what any other error is: its text is for the log alone.
@@ -154,6 +193,12 @@ var shuttingDown = Problem{
 	Code: "shutting-down", Status: http.StatusServiceUnavailable, Title: "The gateway is shutting down",
 	Detail:    "This process takes no new work. Send the same request again, with the same key.",
 	Retryable: true, retryIn: retryShutdown, closing: true,
+}
+
+var outcomeUnknown = Problem{
+	Code: "idempotency-outcome-unknown-retry", Status: http.StatusServiceUnavailable, Title: "The outcome of this request is not known yet",
+	Detail:    "The connection to the database broke while the request was being recorded. Send it again with the same key to learn whether it was.",
+	Retryable: true, retryIn: retryOutcome,
 }
 
 var unavailable = Problem{

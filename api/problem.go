@@ -31,12 +31,14 @@ type Problem struct {
 	ExpiredAt      *time.Time   `json:"expired_at,omitempty"`
 	Reason         string       `json:"reason,omitempty"`
 	Limit          int64        `json:"limit,omitempty"`
+	OriginalStatus int          `json:"original_status,omitempty"`
 	Errors         []FieldError `json:"errors,omitempty"`
 
-	retryIn time.Duration
-	allow   []string // 405 only
-	closing bool     // the connection is of no more use
-	keyed   bool     // Job is the one of the request's key
+	retryIn  time.Duration
+	allow    []string // 405 only
+	closing  bool     // the connection is of no more use
+	keyed    bool     // Job is the one of the request's key
+	location string   // of the first answer
 }
 
 // FieldError is one thing that is wrong with a request. Pointer is a JSON
@@ -50,23 +52,39 @@ type FieldError struct {
 // WriteError answers with the problem of err, and reports err to those who log.
 // It must be called before anything else is written.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	writeProblem(w, r, err, problemOf(err, r.Method))
+}
+
+// WriteKeyError is WriteError for keys of requests that make no job: the problem
+// names none.
+func WriteKeyError(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err, r.Method)
-	p.Type = DocsURL + "/problems/" + p.Code
-	p.Instance = newInstance()
-	if p.retryIn > 0 {
-		p.RetryAfterMS = p.retryIn.Milliseconds()
-	}
-	if req, ok := idempotency.FromContext(r.Context()); ok {
-		p.IdempotencyKey = string(req.Key)
-		if p.keyed {
-			p.Job = JobURL(req.Key)
-		}
-	}
+	p.keyed = false
+	writeProblem(w, r, err, p)
+}
+
+func writeProblem(w http.ResponseWriter, r *http.Request, err error, p Problem) {
+	req, _ := idempotency.FromContext(r.Context())
+	p.complete(req.Key)
 	report := ReportOf(r.Context())
 	report.Code, report.Instance, report.Err = p.Code, p.Instance, err
 
 	p.setHeader(w.Header())
 	writeBody(w, p.Status, encode(p))
+}
+
+// complete fills in what all problems have. The key is that of the request; ""
+// if it had none.
+func (p *Problem) complete(key idempotency.Key) {
+	p.Type = DocsURL + "/problems/" + p.Code
+	p.Instance = newInstance()
+	if p.retryIn > 0 {
+		p.RetryAfterMS = p.retryIn.Milliseconds()
+	}
+	p.IdempotencyKey = string(key)
+	if p.keyed && key != "" {
+		p.Job = JobURL(key)
+	}
 }
 
 func (p *Problem) setHeader(h http.Header) {
@@ -79,11 +97,17 @@ func (p *Problem) setHeader(h http.Header) {
 	if strings.HasPrefix(p.Code, "idempotency-") {
 		h.Set("Link", "<"+DocsURL+`/idempotency>; rel="describedby"`)
 	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="sekali"`)
+	}
 	if p.Status == http.StatusMethodNotAllowed {
 		h.Set("Allow", strings.Join(p.allow, ", "))
 	}
 	if p.closing {
 		h.Set("Connection", "close")
+	}
+	if p.location != "" {
+		h.Set("Location", p.location)
 	}
 }
 

@@ -43,6 +43,13 @@ func TestWriteError_Table(t *testing.T) {
 		{"Contract_Row30 at most five", &idempotency.InProgressError{RetryIn: time.Hour}, "POST", 409, "idempotency-key-in-use", "5", true},
 		{"Contract_Row43", idempotency.ErrInterrupted, "POST", 422, "idempotency-outcome-unknown", "", false},
 		{"Contract_Row57", &idempotency.RetiredError{ExpiredAt: now}, "POST", 422, "idempotency-key-retired", "", false},
+		{"Contract_Row20", &api.RateLimitedError{Detail: "Ten in a second.", RetryIn: 1200 * time.Millisecond}, "POST", 429, "rate-limited", "2", true},
+		{"Contract_Row41", &api.RejectedError{Err: errors.New("too small")}, "POST", 400, "request-rejected", "", false},
+		{"Contract_Row41 with a problem of its own", &api.RejectedError{Err: &api.ValidationError{}}, "POST", 400, "validation-failed", "", false},
+		{"Contract_Row45", errors.Join(idempotency.ErrOutcomeUnknown, idempotency.ErrUnavailable), "POST", 503, "idempotency-outcome-unknown-retry", "1", true},
+		{"Contract_Row47", fmt.Errorf("%w: %w", idempotency.ErrUnavailable, secret), "POST", 503, "idempotency-store-unavailable", "2", true},
+		{"Contract_Row51", &idempotency.NotRetainedError{Status: 200}, "POST", 422, "idempotency-response-not-retained", "", false},
+		{"Contract_Row60", fmt.Errorf("%w: %w", idempotency.ErrCorrupt, secret), "POST", 500, "idempotency-record-corrupt", "", false},
 		{"Contract_Row69", &api.ValidationError{Errors: []api.FieldError{{Pointer: "/x"}}}, "POST", 400, "validation-failed", "", false},
 		{"Contract_Row71", job.ErrUnknownType, "POST", 400, "unknown-job-type", "", false},
 		{"Contract_Row80", &job.BusinessKeyError{Holder: "a/b"}, "POST", 409, "business-key-conflict", "5", true},
@@ -153,6 +160,27 @@ func TestWriteError_Members(t *testing.T) {
 	t.Run("business key has the holder", func(t *testing.T) {
 		t.Parallel()
 		if _, p := write(keyed, &job.BusinessKeyError{Holder: "holder"}); p.Job != "/jobs/holder" {
+			t.Errorf("problem is %+v", p)
+		}
+	})
+	t.Run("a mismatch where keys make no jobs names none", func(t *testing.T) {
+		t.Parallel()
+		w := httptest.NewRecorder()
+		api.WriteKeyError(w, httptest.NewRequest("POST", "/charges", nil).WithContext(keyed), &idempotency.MismatchError{Part: idempotency.PartBody})
+		if p := problem(t, w); p.Job != "" || p.IdempotencyKey != "a/b" {
+			t.Errorf("problem is %+v", p)
+		}
+	})
+	t.Run("an answer that was not kept has its status and place", func(t *testing.T) {
+		t.Parallel()
+		w, p := write(keyed, &idempotency.NotRetainedError{Status: 201, Location: "/x"})
+		if p.OriginalStatus != 201 || w.Header().Get("Location") != "/x" {
+			t.Errorf("problem is %+v, headers are %v", p, w.Header())
+		}
+	})
+	t.Run("a rejection shows its own text", func(t *testing.T) {
+		t.Parallel()
+		if _, p := write(keyed, &api.RejectedError{Err: errors.New("too small")}); p.Detail != "too small" {
 			t.Errorf("problem is %+v", p)
 		}
 	})

@@ -17,6 +17,15 @@ type Report struct {
 	Code     string              // of the problem that was answered
 	Instance string              // of the problem
 	Err      error               // the whole error, for the log alone
+	Items    []ItemReport        // of a batch
+}
+
+// ItemReport is what one item of a batch turned out to be about.
+type ItemReport struct {
+	Type      job.Type // as in Report
+	Code      string   // as in Report
+	Replayed  bool
+	Duplicate bool // bound to the holder of its business key
 }
 
 type reportContextKey struct{}

@@ -20,6 +20,10 @@ var pace = []struct{ younger, wait time.Duration }{
 
 const slowestPace = 5 * time.Second
 
+// CrowdedPace is when to ask again for who would rather have waited, and was
+// refused the place to: more would only keep the place taken.
+const CrowdedPace = 2 * slowestPace
+
 // RetryAfter is when to ask again for a job, by its age.
 func RetryAfter(j job.Job, now time.Time) time.Duration {
 	age := now.Sub(j.CreatedAt)

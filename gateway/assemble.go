@@ -16,8 +16,11 @@ import (
 
 	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/dispatcher"
+	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/internal/telemetry"
 	"github.com/sekali/sekali/job"
+	"github.com/sekali/sekali/middleware"
+	"github.com/sekali/sekali/proxy"
 	"github.com/sekali/sekali/repository"
 )
 
@@ -32,10 +35,16 @@ type parts struct {
 	registry   *prometheus.Registry
 	metrics    *telemetry.Metrics
 	waiters    *job.Waiters
+	places     *job.WaiterLimit
 	jobs       *job.Jobs
+	records    idempotency.Store
 	dispatcher *dispatcher.Dispatcher
 	handler    http.Handler
+	proxies    []*proxy.Proxy
+	calls      calls // proxied requests under way
 	draining   atomic.Bool
+	stopping   chan struct{} // closed when draining begins
+	migrated   atomic.Bool   // the schema is there
 }
 
 // assemble makes every part and ties them; nothing runs yet.
@@ -56,7 +65,9 @@ func (g *Gateway) assemble(ctx context.Context, repo *repository.Repository) (*p
 	}
 	p := &parts{
 		cfg: g.cfg, log: g.log, workerID: newWorkerID(), repo: repo, clock: clock, redis: link,
-		registry: prometheus.NewRegistry(), waiters: &job.Waiters{},
+		registry: prometheus.NewRegistry(), waiters: &job.Waiters{}, stopping: make(chan struct{}),
+		records: repo.Records(),
+		places:  job.NewWaiterLimit(g.cfg.Limits.Waiters, g.cfg.waitersOfTenant()),
 	}
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = telemetry.NewMetrics(p.registry, typeNames(work))
@@ -64,9 +75,11 @@ func (g *Gateway) assemble(ctx context.Context, repo *repository.Repository) (*p
 		return nil, err
 	}
 	p.jobs = &job.Jobs{
-		Types: settingsOf(work), Acceptor: repo, Reader: repo, Clock: clock, Waiters: p.waiters,
-		Render: api.Accepted, Wake: p.dispatcher.Wake,
+		Types: settingsOf(work), Acceptor: repo, Bulk: repo, Reader: repo, Clock: clock, Waiters: p.waiters,
+		Render: api.Accepted, Wake: p.dispatcher.Wake, Quota: job.NewQuota(g.cfg.Limits.Pending, clock, repo.Unfinished),
+		AfterExpiry: g.cfg.Idempotency.AfterExpiry == middleware.ExecuteExpired,
 	}
+	p.migrated.Store(repo.CheckSchema(ctx) == nil)
 	p.handler = p.routes()
 	return p, nil
 }
@@ -74,10 +87,10 @@ func (g *Gateway) assemble(ctx context.Context, repo *repository.Repository) (*p
 func (p *parts) dispatch(work map[job.Type]dispatcher.Work) error {
 	var err error
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
-		Leases: p.repo, Versions: p.repo, Work: work, Waiters: p.waiters, Metrics: p.metrics, Log: p.log,
+		Leases: p.repo, Versions: p.repo, Work: work, Unknown: JobType{}.settings(p.cfg), Waiters: p.waiters, Metrics: p.metrics, Log: p.log,
 		WorkerID: p.workerID, Slots: p.cfg.Dispatcher.Slots, PollInterval: p.cfg.Dispatcher.PollInterval,
 		Heartbeat: p.cfg.Defaults.Heartbeat, Grace: p.cfg.Dispatcher.ShutdownGrace,
-		Exclusive: p.repo.Exclusive(), Keys: p.keys(),
+		Exclusive: p.repo.Exclusive(), Keys: p.keys(), Retention: p.repo,
 	})
 	return err
 }
@@ -85,7 +98,20 @@ func (p *parts) dispatch(work map[job.Type]dispatcher.Work) error {
 // keys says how keys stand in the log.
 func (p *parts) keys() telemetry.KeyLog { return telemetry.KeyLog{Redact: p.cfg.Log.RedactKeys} }
 
-func (p *parts) close() { p.redis.close() }
+func (p *parts) close() {
+	for _, upstream := range p.proxies {
+		upstream.Close()
+	}
+	p.redis.close()
+}
+
+// waitersOfTenant leaves half of the places to others, where there are any.
+func (c Config) waitersOfTenant() int {
+	if c.Auth.Mode == authNone {
+		return c.Limits.Waiters
+	}
+	return (c.Limits.Waiters + 1) / 2
+}
 
 // clockInterval is how often the database's clock is read anew; in between the
 // process's monotonic clock carries it.

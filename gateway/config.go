@@ -21,12 +21,14 @@ type Config struct {
 	RedisURL    string             `yaml:"redis_url" secret:"true"`
 	Idempotency Idempotency        `yaml:"idempotency"`
 	Limits      Limits             `yaml:"limits"`
+	CORS        CORS               `yaml:"cors"`
 	Log         Log                `yaml:"log"`
 	Auth        Auth               `yaml:"auth"`
 	Migrate     bool               `yaml:"migrate"`
 	Dispatcher  Dispatcher         `yaml:"dispatcher"`
 	Defaults    Defaults           `yaml:"defaults"`
 	JobTypes    map[string]JobType `yaml:"job_types"`
+	Proxy       []ProxyRule        `yaml:"proxy"`
 
 	// Executors are Go executors of people who embed the gateway, by job type.
 	// A type that also stands in JobTypes takes its settings from there.
@@ -38,17 +40,33 @@ type Config struct {
 
 // Idempotency says what keys look like and how long they are kept.
 type Idempotency struct {
-	Required     bool          `yaml:"required"`
-	MaxKeyLength int           `yaml:"max_key_length"` // 1..255
-	KeyPattern   string        `yaml:"key_pattern"`    // a regular expression that whole keys match
-	Retention    time.Duration `yaml:"retention"`      // after the job has finished
+	Required     bool   `yaml:"required"`
+	MaxKeyLength int    `yaml:"max_key_length"` // 1..255
+	KeyPattern   string `yaml:"key_pattern"`    // a regular expression that whole keys match
+	// Lease is how long the claim of a proxied request holds after its process
+	// has died.
+	Lease             time.Duration `yaml:"lease"`
+	ResponseRetention time.Duration `yaml:"response_retention"` // stored responses of proxied routes
+	AfterExpiry       string        `yaml:"after_expiry"`       // refuse, execute
+	Retention         time.Duration `yaml:"retention"`          // after the job has finished
+	Tombstone         time.Duration `yaml:"tombstone"`          // after the retention
+	ResultRetention   time.Duration `yaml:"result_retention"`   // 0: as long as the job
 }
 
-// Limits bound what one request may take.
+// Limits bound what one request, and what one tenant may take.
 type Limits struct {
-	Body   Size          `yaml:"body"`
-	Result Size          `yaml:"result"`
-	Wait   time.Duration `yaml:"wait"` // longest Prefer: wait
+	Body    Size          `yaml:"body"`
+	Batch   Size          `yaml:"batch"` // of the body of a batch
+	Result  Size          `yaml:"result"`
+	Wait    time.Duration `yaml:"wait"`    // longest Prefer: wait
+	Waiters int           `yaml:"waiters"` // at once, in this process
+	Rate    string        `yaml:"rate"`    // requests of a tenant in this process: 100/s; "": no limit
+	Pending int           `yaml:"pending"` // unfinished jobs of a tenant; 0: no limit
+}
+
+// CORS says which web pages may call.
+type CORS struct {
+	AllowedOrigins []string `yaml:"allowed_origins"`
 }
 
 // Log says what is logged and how.
@@ -60,7 +78,7 @@ type Log struct {
 
 // Auth says who may call.
 type Auth struct {
-	Mode        string `yaml:"mode"`         // none
+	Mode        string `yaml:"mode"`         // none, api_key
 	AllowPublic bool   `yaml:"allow_public"` // mode none on an address other than loopback
 }
 
@@ -128,6 +146,18 @@ type SQL struct {
 	Setup string `yaml:"setup"`
 }
 
+// ProxyRule puts the gateway in front of one route of an API. Zero values take
+// the documented defaults.
+type ProxyRule struct {
+	Match         string        `yaml:"match"`          // METHOD /path, or METHOD /path/*
+	Upstream      string        `yaml:"upstream"`       // http://host:port, perhaps with a path
+	Timeout       time.Duration `yaml:"timeout"`        // 30s
+	On5xx         string        `yaml:"on_5xx"`         // release, store, interrupt
+	OnInterrupted string        `yaml:"on_interrupted"` // reexecute, reject
+	FailOpen      bool          `yaml:"fail_open"`
+	Key           string        `yaml:"key"` // required, optional, ignored
+}
+
 // Default returns the configuration that holds when nothing is set: SQLite in
 // one file, one process, and the job type echo.
 func Default() Config {
@@ -135,12 +165,15 @@ func Default() Config {
 		Listen:           "127.0.0.1:8080",
 		DatabaseURL:      "sqlite:sekali.db",
 		DatabaseMaxConns: 24,
-		Idempotency:      Idempotency{Required: true, MaxKeyLength: 255, Retention: 168 * time.Hour},
-		Limits:           Limits{Body: 1 << 20, Result: 1 << 20, Wait: time.Minute},
-		Log:              Log{Level: "info", Format: "auto"},
-		Auth:             Auth{Mode: "none"},
-		Migrate:          true,
-		Dispatcher:       Dispatcher{Slots: 64, PollInterval: time.Second, ShutdownGrace: 20 * time.Second},
+		Idempotency: Idempotency{
+			Required: true, MaxKeyLength: 255, Lease: 30 * time.Second, ResponseRetention: 24 * time.Hour,
+			AfterExpiry: "refuse", Retention: 168 * time.Hour, Tombstone: 2160 * time.Hour,
+		},
+		Limits:     Limits{Body: 1 << 20, Batch: 16 << 20, Result: 1 << 20, Wait: time.Minute, Waiters: 10_000},
+		Log:        Log{Level: "info", Format: "auto"},
+		Auth:       Auth{Mode: "none"},
+		Migrate:    true,
+		Dispatcher: Dispatcher{Slots: 64, PollInterval: time.Second, ShutdownGrace: 20 * time.Second},
 		Defaults: Defaults{
 			Lease: 30 * time.Second, Heartbeat: 10 * time.Second, Timeout: 5 * time.Minute,
 			MaxAttempts: 10, Backoff: Backoff{Base: time.Second, Cap: time.Hour},

@@ -25,6 +25,19 @@ func variable(path string) string {
 	return prefix + strings.Trim(notInNames.ReplaceAllString(strings.ToUpper(path), "_"), "_")
 }
 
+// variables are the names of a key, the ones that win first.
+func variables(path string) []string {
+	names := []string{variable(path)}
+	base, isFile := strings.CutSuffix(path, "_file")
+	if name, ok := plain[base]; ok {
+		if isFile {
+			name += "_FILE"
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
 // environment sets every key below v that a variable names. Keys of a job type
 // can be set for types that stand in the file.
 func (l *loader) environment(v reflect.Value, path string) {
@@ -71,10 +84,7 @@ func (l *loader) pointer(v reflect.Value, path string) {
 }
 
 func (l *loader) lookup(path string) (text, name string, ok bool) {
-	for _, name := range []string{variable(path), plain[path]} {
-		if name == "" {
-			continue
-		}
+	for _, name := range variables(path) {
 		l.known[name] = true
 		if text, ok := l.env[name]; ok && text != "" {
 			return text, name, true
@@ -103,6 +113,10 @@ func (l *loader) secret(v reflect.Value, path string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		l.problem(name, file, "cannot be read: %v", err)
+		return
+	}
+	if len(strings.TrimSpace(string(text))) == 0 {
+		l.problem(name, file, "is empty")
 		return
 	}
 	v.SetString(strings.TrimSpace(string(text)))

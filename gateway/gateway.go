@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/sekali/sekali/internal/telemetry"
 )
 
 // Gateway is the whole program as a value.
@@ -117,15 +119,22 @@ func (g *Gateway) serve(ctx context.Context, listener net.Listener, p *parts) er
 	})
 	group.Go(func() error { p.keepClock(running, g.log); return nil })
 	group.Go(func() error { p.watchRedis(running); return nil })
+	drained := make(chan struct{})
 	group.Go(func() error {
+		defer close(drained)
 		<-running.Done()
-		g.log.InfoContext(ctx, "shutting down: submissions are refused, running jobs may end", slog.Duration("grace", g.cfg.Dispatcher.ShutdownGrace))
-		p.draining.Store(true)
-		p.waiters.End()
+		g.log.InfoContext(ctx, "shutting down: submissions are refused, running jobs and proxied requests may end", telemetry.MillisecondsAttr("grace_ms", g.cfg.Dispatcher.ShutdownGrace))
+		p.drain(ctx)
 		return nil
 	})
 	group.Go(func() error {
-		err := p.dispatcher.Run(running)
+		err := p.awaitSchema(running)
+		if err == nil {
+			err = p.dispatcher.Run(running)
+		}
+		if running.Err() != nil {
+			<-drained
+		}
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		return errors.Join(err, shutdown(closing, server))
@@ -135,6 +144,17 @@ func (g *Gateway) serve(ctx context.Context, listener net.Listener, p *parts) er
 		g.log.InfoContext(ctx, "stopped")
 	}
 	return err
+}
+
+// drain refuses new work, answers those who wait, and returns when no proxied
+// request is under way any more or the grace is over.
+func (p *parts) drain(ctx context.Context) {
+	p.draining.Store(true)
+	close(p.stopping)
+	p.waiters.End()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Dispatcher.ShutdownGrace)
+	defer cancel()
+	p.calls.wait(ctx)
 }
 
 // shutdown closes the server, and cuts off who is still not answered in time.
@@ -147,11 +167,15 @@ func shutdown(ctx context.Context, server *http.Server) error {
 
 // warn says what is allowed and yet should be known.
 func (g *Gateway) warn() {
-	if g.cfg.Auth.Mode == "none" {
+	if g.cfg.Auth.Mode == authNone {
 		g.log.Warn("authentication is off: every caller is the tenant default", slog.String("listen", g.cfg.Listen))
+		if len(g.cfg.Proxy) > 0 {
+			g.log.Warn("all callers of proxied routes share one key space: whoever sends another's key and request gets its stored response, and the upstream is not asked; set auth.mode: api_key where callers must not see each other's",
+				slog.Int("rules", len(g.cfg.Proxy)))
+		}
 	}
 	if g.cfg.Idempotency.Retention < time.Hour {
 		g.log.Warn("idempotency.retention is under an hour: a client that retries later than that runs the job again",
-			slog.Duration("retention", g.cfg.Idempotency.Retention))
+			slog.String("retention", g.cfg.Idempotency.Retention.String()))
 	}
 }

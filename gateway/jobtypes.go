@@ -85,7 +85,7 @@ func (t JobType) checkTiming(k *check, path string, s job.Settings, c Config) {
 func (t JobType) checkParts(k *check, path string, c Config) {
 	if t.HTTP != nil {
 		u, err := url.Parse(t.HTTP.URL)
-		k.that(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", path+".http.url", t.HTTP.URL, "takes http://host/path or https://…")
+		k.that(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", path+".http.url", redactURL(t.HTTP.URL), "takes http://host/path or https://…")
 	}
 	if t.Command != nil {
 		k.that(len(t.Command.Argv) > 0 && t.Command.Argv[0] != "", path+".command.argv", "", "takes the program and its arguments, e.g. [./report.sh, --daily]")

@@ -6,10 +6,7 @@ import "strings"
 // this version does not support. They are refused with that word, not as
 // spelling mistakes: a setting that is accepted and not obeyed is worse.
 var laterKeys = map[string]bool{
-	"idempotency.lease": true, "idempotency.response_retention": true, "idempotency.after_expiry": true,
-	"idempotency.tombstone": true, "idempotency.result_retention": true,
-	"limits.batch": true, "limits.waiters": true, "limits.rate": true, "limits.pending": true,
-	"cors": true, "schedules": true, "proxy": true, "callbacks": true,
+	"schedules": true, "callbacks": true,
 	"job_types.*.operation_key": true, "job_types.*.business_key": true, "job_types.*.on_unknown_outcome": true,
 	"job_types.*.compensate": true, "job_types.*.lock": true, "job_types.*.concurrency": true, "job_types.*.rate": true,
 	"job_types.*.schema": true, "job_types.*.callback_url": true, "job_types.*.http.reconcile_url": true,

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"slices"
@@ -47,9 +49,7 @@ func Load(file string, environ []string) (Config, error) {
 	cfg := Default()
 	l := loader{env: environment(environ), known: map[string]bool{}, files: map[string]string{}}
 	if file != "" {
-		if err := l.file(file, &cfg); err != nil {
-			return Config{}, err
-		}
+		l.file(file, &cfg)
 	}
 	l.environment(reflect.ValueOf(&cfg).Elem(), "")
 	l.unknownVariables()
@@ -83,20 +83,24 @@ func (l *loader) problem(path, value, want string, args ...any) {
 	l.problems = append(l.problems, Problem{Path: path, Value: value, Want: fmt.Sprintf(want, args...)})
 }
 
-func (l *loader) file(name string, cfg *Config) error {
+func (l *loader) file(name string, cfg *Config) {
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return fmt.Errorf("configuration: %w", err)
+		l.problem(name, "", "cannot be read: %v", err)
+		return
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return fmt.Errorf("configuration: %s: %w", name, err)
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, more yaml.Node
+	if err := documents.Decode(&doc); errors.Is(err, io.EOF) {
+		return // an empty file sets nothing
+	} else if err != nil {
+		l.problem(name, "", "is no YAML: %v", err)
+		return
 	}
-	if len(doc.Content) == 0 {
-		return nil // an empty file sets nothing
+	if err := documents.Decode(&more); !errors.Is(err, io.EOF) {
+		l.problem(name, "", "takes one YAML document: what follows a line of --- would be ignored")
 	}
 	l.node(doc.Content[0], reflect.ValueOf(cfg).Elem(), "")
-	return nil
 }
 
 // node sets v from a node of the file.
@@ -133,6 +137,7 @@ func (l *loader) mapping(n *yaml.Node, v reflect.Value, path string) {
 		l.problem(cmp.Or(path, "the file"), n.Value, "takes keys with values, indented below it")
 		return
 	}
+	l.repeated(n, path)
 	for i := 0; i < len(n.Content); i += 2 {
 		key, value := n.Content[i].Value, n.Content[i+1]
 		at := join(path, key)
@@ -146,6 +151,18 @@ func (l *loader) mapping(n *yaml.Node, v reflect.Value, path string) {
 			continue
 		}
 		l.unknown(at, key, v.Type())
+	}
+}
+
+// repeated reports keys that stand twice: one of the two would not be obeyed.
+func (l *loader) repeated(n *yaml.Node, path string) {
+	seen := map[string]bool{}
+	for i := 0; i < len(n.Content); i += 2 {
+		key := n.Content[i].Value
+		if seen[key] {
+			l.problem(join(path, key), "", "stands twice (again in line %d); remove one", n.Content[i].Line)
+		}
+		seen[key] = true
 	}
 }
 
@@ -166,6 +183,7 @@ func (l *loader) entries(n *yaml.Node, v reflect.Value, path string) {
 	if v.IsNil() {
 		v.Set(reflect.MakeMap(v.Type()))
 	}
+	l.repeated(n, path)
 	for i := 0; i < len(n.Content); i += 2 {
 		entry := reflect.New(v.Type().Elem()).Elem()
 		l.node(n.Content[i+1], entry, join(path, n.Content[i].Value))
@@ -192,23 +210,35 @@ func (l *loader) scalar(text string, v reflect.Value, source string) {
 	switch {
 	case v.Type() == durationType:
 		var d time.Duration
-		d, err = time.ParseDuration(text)
-		v.SetInt(int64(d))
+		if d, err = time.ParseDuration(text); err == nil {
+			v.SetInt(int64(d))
+		}
 	case v.Type() == reflect.TypeFor[Size]():
 		err = v.Addr().Interface().(*Size).UnmarshalText([]byte(text))
 	case v.Kind() == reflect.Bool:
 		err = setBool(text, v)
 	case v.Kind() == reflect.Int:
 		var n int64
-		n, err = strconv.ParseInt(text, 10, 32)
-		v.SetInt(n)
+		if n, err = strconv.ParseInt(text, 10, 32); err == nil {
+			v.SetInt(n)
+		}
 	default:
 		v.SetString(text)
 	}
-	if err == nil {
-		return
+	switch {
+	case err != nil:
+		l.problem(source, text, "takes %s", wanted(v))
+	case overridesNothing(source, v):
+		l.problem(source, text, "takes more than 0; leave it out to take the default")
 	}
-	l.problem(source, text, "takes %s", wanted(v))
+}
+
+// overridesNothing reports a zero where a job type would set its own value: in
+// Config a zero stands for the default, which nobody who writes 0 means.
+func overridesNothing(source string, v reflect.Value) bool {
+	ofType := strings.HasPrefix(source, "job_types.") || strings.HasPrefix(source, prefix+"JOB_TYPES_")
+	priority := strings.HasSuffix(strings.ToLower(source), "priority") // has a zero of its own
+	return ofType && !priority && v.CanInt() && v.IsZero()
 }
 
 func setBool(text string, v reflect.Value) error {

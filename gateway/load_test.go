@@ -57,7 +57,7 @@ limits: {body: lots, wait: 0s}
 log: {level: loud, redact_keys: yes please}
 dispatcher: {slots: 1.5, poll_interval: 10}
 defaults: {lease: 10s, heartbeat: 9s, backoff: {base: 2h}}
-proxy: []
+schedules: {}
 job_types:
   "bad name": {executor: echo}
   nothing: {executor: http}
@@ -78,7 +78,7 @@ job_types:
 		"listn": "unknown key", "listen": "one value", "database_url": "sqlite:FILE", "idempotency.max_key_length": "1 to 255",
 		"idempotency.key_pattern": "regular expression", "limits.body": "64KiB", "limits.wait": "1s", "log.level": "debug, info, warn, error",
 		"log.redact_keys": "true or false", "dispatcher.slots": "whole number", "dispatcher.poll_interval": "30s",
-		"defaults.heartbeat": "half", "defaults.backoff.base": "1h", "proxy": "not supported by this version",
+		"defaults.heartbeat": "half", "defaults.backoff.base": "1h", "schedules": "not supported by this version",
 		"job_types.bad name": "letters, digits", "job_types.nothing.http": "missing", "job_types.other.command": "executor: command",
 		"job_types.other.lock": "not supported by this version", "job_types.gone.executor": "Go function", "job_types.url.http.url": "https://",
 		"job_types.url.http.retries": "unknown key", "SEKALI_DEFUALTS_LEASE": "no key", "defaults.priority": "-100 to 100",
@@ -95,6 +95,37 @@ job_types:
 	}
 	if strings.Contains(err.Error(), "hush") {
 		t.Error("the error shows the database URL")
+	}
+}
+
+func TestLoad_RefusesWhatWouldBeIgnored(t *testing.T) {
+	t.Parallel()
+	for text, path := range map[string]string{
+		"job_types: {a: {executor: echo, max_attempts: 0}}":     "job_types.a.max_attempts",
+		"job_types: {a: {executor: echo, lease: 0s}}":           "job_types.a.lease",
+		"job_types: {a: {executor: echo, backoff: {cap: 0s}}}":  "job_types.a.backoff.cap",
+		"listen: 127.0.0.1:99999":                               "listen",
+		"redis_url: redis://127.0.0.1:99999/zz":                 "redis_url",
+		"job_types: {a: {executor: echo}, a: {executor: echo}}": "job_types.a",
+	} {
+		_, err := gateway.Load(file(t, text), nil)
+		var wrong *gateway.ConfigError
+		if !errors.As(err, &wrong) || len(wrong.Problems) != 1 || wrong.Problems[0].Path != path {
+			t.Errorf("%s: %v, want one problem at %s", text, err, path)
+		}
+	}
+	if _, err := gateway.Load(file(t, "defaults: {timeout: 1}"), nil); err == nil || strings.Count(err.Error(), "defaults.timeout") != 1 {
+		t.Errorf("a duration without a unit: %v, want it reported once", err)
+	}
+	if _, err := gateway.Load(file(t, "job_types: {a: {executor: echo, priority: 0}}"), nil); err != nil {
+		t.Errorf("priority 0: %v", err)
+	}
+	if cfg, err := gateway.Load("", []string{"DATABASE_URL_FILE=" + file(t, "postgres://u@db/x")}); err != nil || cfg.DatabaseURL != "postgres://u@db/x" {
+		t.Errorf("DATABASE_URL_FILE: %q, %v", cfg.DatabaseURL, err)
+	}
+	empty := file(t, "\n")
+	if _, err := gateway.Load("", []string{"SEKALI_DATABASE_URL_FILE=" + empty}); err == nil {
+		t.Error("an empty secret file is no error")
 	}
 }
 

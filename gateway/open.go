@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/sekali/sekali/internal/telemetry"
 	"github.com/sekali/sekali/job"
+	"github.com/sekali/sekali/middleware"
 	"github.com/sekali/sekali/repository"
 )
 
@@ -22,6 +26,9 @@ const (
 func (g *Gateway) open(ctx context.Context) (*repository.Repository, error) {
 	repo, err := repository.Open(ctx, g.cfg.DatabaseURL, repository.Options{
 		Slots: g.cfg.Dispatcher.Slots, MaxConns: g.cfg.DatabaseMaxConns, Exclusive: true,
+		Tombstone:       g.cfg.Idempotency.tombstone(),
+		AfterExpiry:     g.cfg.Idempotency.AfterExpiry == middleware.ExecuteExpired,
+		ResultRetention: g.cfg.Idempotency.ResultRetention,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: open the database: %w", err)
@@ -32,8 +39,17 @@ func (g *Gateway) open(ctx context.Context) (*repository.Repository, error) {
 	return repo, nil
 }
 
+// tombstone is the configured time in the repository's way of saying it, where
+// zero is the default and none is less than that.
+func (i Idempotency) tombstone() time.Duration {
+	if i.Tombstone == 0 {
+		return -1
+	}
+	return i.Tombstone
+}
+
 func (g *Gateway) prepare(ctx context.Context, repo *repository.Repository) error {
-	if err := g.await(ctx, repo); err != nil {
+	if err := g.await(ctx, repo.Ping); err != nil {
 		return fmt.Errorf("gateway: reach the database: %w", err)
 	}
 	if g.cfg.Migrate {
@@ -41,10 +57,11 @@ func (g *Gateway) prepare(ctx context.Context, repo *repository.Repository) erro
 			return fmt.Errorf("gateway: migrate: %w", err)
 		}
 	}
-	if err := repo.CheckSchema(ctx); err != nil {
+	if err := g.checkSchema(g.await(ctx, repo.CheckSchema)); err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
-	for name, t := range g.cfg.JobTypes {
+	for _, name := range slices.Sorted(maps.Keys(g.cfg.JobTypes)) {
+		t := g.cfg.JobTypes[name]
 		if t.SQL == nil || t.SQL.Setup == "" {
 			continue
 		}
@@ -57,13 +74,13 @@ func (g *Gateway) prepare(ctx context.Context, repo *repository.Repository) erro
 
 // await returns once the database answers. One that cannot be reached may come
 // up later, and the gateway waits for it; any other error ends the start.
-func (g *Gateway) await(ctx context.Context, repo *repository.Repository) error {
+func (g *Gateway) await(ctx context.Context, ask func(context.Context) error) error {
 	for pause := openFirst; ; pause = min(2*pause, openMost) {
-		err := repo.Ping(ctx)
+		err := ask(ctx)
 		if err == nil || !errors.Is(err, job.ErrUnavailable) {
 			return err
 		}
-		g.log.WarnContext(ctx, "the database cannot be reached yet; trying again", slog.Duration("retry_in", pause), slog.Any("error", err))
+		g.log.WarnContext(ctx, "the database cannot be reached yet; trying again", telemetry.MillisecondsAttr("retry_in_ms", pause), slog.Any(telemetry.Error, err))
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

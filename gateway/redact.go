@@ -3,6 +3,8 @@ package gateway
 import (
 	"maps"
 	"net/url"
+	"regexp"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -32,6 +34,10 @@ func (c Config) Redacted() Config {
 		}
 		c.JobTypes[name] = t
 	}
+	c.Proxy = slices.Clone(c.Proxy)
+	for i := range c.Proxy {
+		c.Proxy[i].Upstream = redactURL(c.Proxy[i].Upstream)
+	}
 	return c
 }
 
@@ -47,6 +53,10 @@ func redactAll(values map[string]string) map[string]string {
 	return values
 }
 
+// secretName are parameters of URLs that hold secrets: sslpassword of Postgres,
+// the token that many receivers take.
+var secretName = regexp.MustCompile(`(?i)pass|secret|token|key|signature`)
+
 func redactURL(text string) string {
 	if text == "" {
 		return ""
@@ -55,9 +65,14 @@ func redactURL(text string) string {
 	if err != nil {
 		return hidden
 	}
-	query := u.Query()
-	if query.Has("password") {
-		query.Set("password", hidden)
+	query, secrets := u.Query(), false
+	for name := range query {
+		if secretName.MatchString(name) {
+			query.Set(name, hidden)
+			secrets = true
+		}
+	}
+	if secrets {
 		u.RawQuery = query.Encode()
 	}
 	return u.Redacted()

@@ -3,13 +3,20 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // redisTimeout is as long as anything waits for Redis: it only speeds things up.
 const redisTimeout = 100 * time.Millisecond
+
+// quietRedis keeps the client from writing lines of its own between those of
+// our log: /readyz and sekali_degraded tell what it would say. It is a setting
+// of the whole process.
+var quietRedis = sync.OnceFunc(func() { redis.SetLogger(&logging.VoidLogger{}) })
 
 // redisLink is the connection to Redis, if one is configured. Nothing that is
 // promised depends on it: when it is down the gateway is degraded, no more.
@@ -19,6 +26,7 @@ func newRedisLink(url string) (*redisLink, error) {
 	if url == "" {
 		return &redisLink{}, nil
 	}
+	quietRedis()
 	options, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("redis_url: %w", err)

@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/sekali/sekali/access"
+	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/handlers"
 	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/middleware"
 )
 
-// routes is the whole HTTP surface, outermost first.
+// routes is the whole HTTP surface, outermost first. Every route of a tenant
+// names the permission that it needs; a test walks them.
 func (p *parts) routes() http.Handler {
-	jobs := handlers.NewJobs(p.jobs, handlers.JobsConfig{MaxWait: p.cfg.Limits.Wait, Clock: p.clock})
-
 	r := chi.NewRouter()
 	r.Use(
 		middleware.EscapedPath,
@@ -25,23 +27,66 @@ func (p *parts) routes() http.Handler {
 		middleware.AccessLog(p.log, p.keys()),
 		middleware.Metrics(p.metrics),
 		middleware.Recover(p.log),
+		middleware.CORS(p.cfg.CORS.AllowedOrigins),
+		middleware.Compress,
 		middleware.IgnoreKey(http.MethodGet, http.MethodHead, http.MethodOptions),
 	)
 	r.NotFound(handlers.Handler(handlers.NotFound).ServeHTTP)
 	r.MethodNotAllowed(handlers.Handler(handlers.MethodNotAllowed).ServeHTTP)
 
 	r.Group(func(r chi.Router) {
-		r.Use(middleware.Tenant)
-		r.With(middleware.Drain(p.draining.Load), middleware.Key(p.keyPolicy())).
-			Method(http.MethodPost, "/jobs", handlers.Handler(jobs.Submit))
-		read(r, "/jobs", handlers.Handler(jobs.List))
-		read(r, "/jobs/{key}", handlers.Handler(jobs.Get))
-		read(r, "/jobs/{key}/result", handlers.Handler(jobs.Result))
+		r.Use(p.needSchema, p.authenticate(), p.rateLimit())
+		p.jobRoutes(r)
+		p.proxyRoutes(r)
 	})
 	read(r, "/healthz", handlers.Handler(handlers.Live))
 	read(r, "/readyz", handlers.Ready(p.checks()))
 	read(r, "/metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
 	return r
+}
+
+func (p *parts) jobRoutes(r chi.Router) {
+	policy := p.keyPolicy()
+	jobs := handlers.NewJobs(p.jobs, handlers.JobsConfig{
+		Draining: p.draining.Load,
+		MaxWait:  p.cfg.Limits.Wait, Waiters: p.places, Clock: p.clock,
+		Batch: handlers.Batch{KeyRule: policy.Rule, KeyRequired: policy.Required, ItemLimit: policy.BodyLimit},
+	})
+	submit := r.With(middleware.Permit(access.Submit), middleware.Drain(p.draining.Load))
+	submit.With(middleware.Key(policy)).Method(http.MethodPost, "/jobs", handlers.Handler(jobs.Submit))
+	submit.With(middleware.IgnoreKey(), middleware.Body(p.batchPolicy())).
+		Method(http.MethodPost, "/jobs/batch", handlers.Handler(jobs.SubmitBatch))
+
+	reads := r.With(middleware.Permit(access.Read))
+	read(reads, "/jobs", handlers.Handler(jobs.List))
+	read(reads, "/jobs/{key}", handlers.Handler(jobs.Get))
+	read(reads, "/jobs/{key}/result", handlers.Handler(jobs.Result))
+}
+
+// authenticate tells who a request comes from, as auth.mode says.
+func (p *parts) authenticate() func(http.Handler) http.Handler {
+	if p.cfg.Auth.Mode == authKey {
+		return middleware.Auth(access.NewChecker(p.repo.Tokens(), p.clock.Now))
+	}
+	return middleware.Tenant
+}
+
+func (p *parts) rateLimit() func(http.Handler) http.Handler {
+	if p.cfg.Limits.Rate == "" {
+		return middleware.RateLimit(middleware.Rate{})
+	}
+	rate, err := middleware.ParseRate(p.cfg.Limits.Rate)
+	if err != nil {
+		panic(err) // validated with the configuration
+	}
+	return middleware.RateLimit(rate)
+}
+
+// batchTimeout lets 16 MiB through at 2 Mbit/s.
+const batchTimeout = time.Minute
+
+func (p *parts) batchPolicy() middleware.BodyPolicy {
+	return middleware.BodyPolicy{Limit: int64(p.cfg.Limits.Batch), Timeout: batchTimeout, MediaTypes: api.BatchTypes()}
 }
 
 // read registers a handler for GET and HEAD.

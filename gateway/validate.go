@@ -7,8 +7,19 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sekali/sekali/middleware"
+)
+
+// The values of auth.mode.
+const (
+	authNone = "none"
+	authKey  = "api_key"
 )
 
 // check collects problems; its methods are the kinds of rules.
@@ -46,10 +57,8 @@ func (c Config) problems() []Problem {
 		"idempotency.max_key_length", c.Idempotency.MaxKeyLength, "takes 1 to 255")
 	_, err := regexp.Compile(c.Idempotency.KeyPattern)
 	k.that(err == nil, "idempotency.key_pattern", c.Idempotency.KeyPattern, fmt.Sprintf("is no regular expression: %v", err))
-	k.between("idempotency.retention", c.Idempotency.Retention, time.Second, maxRetention)
-	k.that(c.Limits.Body >= 1<<10 && c.Limits.Body <= 64<<20, "limits.body", c.Limits.Body, "takes 1KiB to 64MiB")
-	k.that(c.Limits.Result >= 1<<10 && c.Limits.Result <= 64<<20, "limits.result", c.Limits.Result, "takes 1KiB to 64MiB")
-	k.between("limits.wait", c.Limits.Wait, time.Second, time.Hour)
+	c.checkRetention(&k)
+	c.checkLimits(&k)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "auto", "text", "json")
 	k.that(c.Dispatcher.Slots >= 0 && c.Dispatcher.Slots <= 10000, "dispatcher.slots", c.Dispatcher.Slots, "takes 0 (only accept) to 10000")
@@ -59,6 +68,7 @@ func (c Config) problems() []Problem {
 	for _, name := range slices.Sorted(maps.Keys(c.JobTypes)) {
 		c.JobTypes[name].check(&k, "job_types."+name, name, c)
 	}
+	c.checkProxy(&k)
 	for name := range c.Executors {
 		_, both := c.TxExecutors[name]
 		k.that(!both, "job_types."+name, "func", "has both an Executor and a TxExecutor; give one")
@@ -66,22 +76,52 @@ func (c Config) problems() []Problem {
 	return k.problems
 }
 
+func (c Config) checkRetention(k *check) {
+	i := c.Idempotency
+	k.between("idempotency.lease", i.Lease, minLease, maxLease)
+	k.between("idempotency.response_retention", i.ResponseRetention, time.Second, maxRetention)
+	k.oneOf("idempotency.after_expiry", i.AfterExpiry, middleware.RefuseExpired, middleware.ExecuteExpired)
+	k.between("idempotency.retention", i.Retention, time.Second, maxRetention)
+	k.between("idempotency.tombstone", i.Tombstone, 0, maxRetention)
+	k.between("idempotency.result_retention", i.ResultRetention, 0, maxRetention)
+}
+
+func (c Config) checkLimits(k *check) {
+	l := c.Limits
+	k.that(l.Body >= 1<<10 && l.Body <= 64<<20, "limits.body", l.Body, "takes 1KiB to 64MiB")
+	k.that(l.Batch >= 1<<10 && l.Batch <= 256<<20, "limits.batch", l.Batch, "takes 1KiB to 256MiB")
+	k.that(l.Result >= 1<<10 && l.Result <= 64<<20, "limits.result", l.Result, "takes 1KiB to 64MiB")
+	k.between("limits.wait", l.Wait, time.Second, time.Hour)
+	k.that(l.Waiters >= 0, "limits.waiters", l.Waiters, "takes 0 (nobody may wait) or more")
+	k.that(l.Pending >= 0, "limits.pending", l.Pending, "takes 0 (no limit) or more")
+	if l.Rate != "" {
+		_, err := middleware.ParseRate(l.Rate)
+		k.that(err == nil, "limits.rate", l.Rate, "takes a rate such as 100/s, 6000/m or 100000/h")
+	}
+	for i, origin := range c.CORS.AllowedOrigins {
+		u, err := url.Parse(origin)
+		plain := err == nil && u.Scheme != "" && u.Host != "" && origin == u.Scheme+"://"+u.Host
+		k.that(origin == "*" || plain, fmt.Sprintf("cors.allowed_origins[%d]", i), origin, "takes an origin such as https://app.example, or *")
+	}
+}
+
 func (c Config) checkServing(k *check) {
-	host, _, err := net.SplitHostPort(c.Listen)
-	k.that(err == nil, "listen", c.Listen, "takes host:port, e.g. 127.0.0.1:8080")
+	host, port, err := net.SplitHostPort(c.Listen)
+	_, badPort := strconv.ParseUint(port, 10, 16)
+	k.that(err == nil && badPort == nil, "listen", c.Listen, "takes host:port, e.g. 127.0.0.1:8080")
 	scheme, rest, _ := strings.Cut(c.DatabaseURL, ":")
 	k.that(slices.Contains([]string{"sqlite", "postgres", "postgresql"}, scheme) && rest != "",
 		"database_url", "", "takes sqlite:FILE or postgres://user@host:5432/db")
 	k.that(c.DatabaseMaxConns >= 4 && c.DatabaseMaxConns <= 1000, "database_max_conns", c.DatabaseMaxConns,
 		"takes 4 to 1000: fewer cannot serve requests, leases and transactions side by side")
 	if c.RedisURL != "" {
-		u, err := url.Parse(c.RedisURL)
-		k.that(err == nil && (u.Scheme == "redis" || u.Scheme == "rediss"), "redis_url", "", "takes redis://host:6379/0 or rediss://…")
+		_, err := redis.ParseURL(c.RedisURL)
+		k.that(err == nil, "redis_url", "", "takes redis://host:6379/0 or rediss://…")
 	}
-	k.that(c.Auth.Mode == "none", "auth.mode", c.Auth.Mode, "takes none: other modes are not supported by this version")
-	k.that(err != nil || c.Auth.AllowPublic || isLoopback(host), "listen", c.Listen,
+	k.oneOf("auth.mode", c.Auth.Mode, authNone, authKey)
+	k.that(err != nil || c.Auth.Mode == authKey || c.Auth.AllowPublic || isLoopback(host), "listen", c.Listen,
 		"is not a loopback address and auth.mode is none, so anybody who reaches it could submit jobs; "+
-			"listen on 127.0.0.1, or set auth.allow_public: true if something in front checks who calls")
+			"listen on 127.0.0.1, set auth.mode: api_key, or auth.allow_public: true if something in front checks who calls")
 }
 
 func isLoopback(host string) bool {

@@ -17,6 +17,7 @@ import (
 // domain is what the handlers need of job.Jobs.
 type domain interface {
 	Submit(ctx context.Context, req idempotency.Request, d job.Draft) (job.Receipt, error)
+	SubmitAll(ctx context.Context, items []job.Item) ([]job.Receipt, []error)
 	Refuse(ctx context.Context, req idempotency.Request, why error) (job.Receipt, error)
 	Get(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error)
 	List(ctx context.Context, f job.Filter) ([]job.Job, error)
@@ -31,19 +32,48 @@ const defaultMaxWait = 60 * time.Second
 // JobsConfig is what Jobs needs besides the domain.
 type JobsConfig struct {
 	MaxWait time.Duration // longest Prefer: wait that is granted; 0 means 60 s
-	Clock   job.Clock
+	Waiters waiterLimit   // nil: any number may wait
+	// Draining says that the process is about to end, which ends every wait; nil
+	// means never.
+	Draining func() bool
+	Clock    job.Clock
+	Batch    Batch
+}
+
+// waiterLimit is what the handlers need of job.WaiterLimit.
+type waiterLimit interface {
+	Enter(t idempotency.Tenant) (leave func(), ok bool)
+}
+
+var _ waiterLimit = (*job.WaiterLimit)(nil)
+
+// Batch says what the items of a batch may be: the same as single requests.
+type Batch struct {
+	KeyRule     idempotency.KeyRule
+	KeyRequired bool
+	ItemLimit   int64 // bytes of one item
 }
 
 // Jobs answers the requests about jobs.
 type Jobs struct {
 	domain  domain
 	maxWait time.Duration
-	clock   job.Clock
+	waiters waiterLimit
+	// draining is never nil.
+	draining func() bool
+	clock    job.Clock
+	batch    Batch
 }
 
 // NewJobs makes the handlers of /jobs.
 func NewJobs(d domain, c JobsConfig) *Jobs {
-	return &Jobs{domain: d, maxWait: cmp.Or(c.MaxWait, defaultMaxWait), clock: c.Clock}
+	j := &Jobs{
+		domain: d, maxWait: cmp.Or(c.MaxWait, defaultMaxWait), waiters: c.Waiters, draining: c.Draining, clock: c.Clock, batch: c.Batch,
+	}
+	if j.draining == nil {
+		j.draining = func() bool { return false }
+	}
+	return j
 }
 
 // Get answers GET /jobs/{key}: the job as it is now, or 304. With a preference
@@ -61,18 +91,23 @@ func (j *Jobs) Get(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
 	conditional := r.Header.Get("If-None-Match") != ""
 	known := api.NoneMatch(r, api.JobETag(receipt.Job))
-	if wait != nil {
-		if known || !conditional {
-			if receipt, err = j.domain.Await(r.Context(), receipt, *wait, conditional); err != nil {
-				return err
-			}
+	crowded := false
+	if wait != nil && (known || !conditional) {
+		if receipt, crowded, err = j.await(r.Context(), receipt, *wait, conditional); err != nil {
+			return err
 		}
+	}
+	if wait != nil && j.cutShort(receipt.Job) {
+		wait = nil
+		h.Set("Connection", "close")
+	}
+	if wait != nil && !crowded {
 		h.Set("Preference-Applied", api.WaitApplied(*wait))
 	}
 	setJobHeader(h, receipt, "")
-	h.Set("Vary", "Prefer")
+	h.Add("Vary", "Prefer")
 	h.Set("ETag", api.JobETag(receipt.Job))
-	j.setPace(h, receipt.Job, wait)
+	j.setPace(h, receipt.Job, wait, crowded)
 	if api.NoneMatch(r, api.JobETag(receipt.Job)) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
@@ -90,6 +125,9 @@ func (j *Jobs) Result(w http.ResponseWriter, r *http.Request) error {
 	found := receipt.Job
 	if !found.Status.Finished() {
 		return &api.NotFinishedError{Key: found.Key, RetryIn: api.RetryAfter(found, j.clock.Now())}
+	}
+	if found.Status == job.Succeeded && !found.ResultExpiredAt.IsZero() {
+		return &api.ResultExpiredError{Key: found.Key, ExpiredAt: found.ResultExpiredAt}
 	}
 	if found.Status != job.Succeeded || found.Result == nil {
 		return &api.NoResultError{Key: found.Key}
@@ -147,12 +185,31 @@ func (j *Jobs) waitAsked(r *http.Request) (*time.Duration, error) {
 	return &granted, nil
 }
 
+// await waits, if there is room for one more who does (contract row 90).
+func (j *Jobs) await(ctx context.Context, receipt job.Receipt, wait time.Duration, anyChange bool) (now job.Receipt, crowded bool, err error) {
+	if j.waiters != nil && wait > 0 && !receipt.Job.Status.Finished() {
+		leave, ok := j.waiters.Enter(receipt.Record.Tenant)
+		if !ok {
+			return receipt, true, nil
+		}
+		defer leave()
+	}
+	now, err = j.domain.Await(ctx, receipt, wait, anyChange)
+	return now, false, err
+}
+
+// cutShort reports that a wait was not granted, or ended before its time: the
+// process is about to end. Who asks again at once would only ask it again.
+func (j *Jobs) cutShort(found job.Job) bool { return j.draining() && !found.Status.Finished() }
+
 // setPace tells when asking again is worth it: never once the job has finished,
 // at once for who has just waited.
-func (j *Jobs) setPace(h http.Header, found job.Job, waited *time.Duration) {
+func (j *Jobs) setPace(h http.Header, found job.Job, waited *time.Duration, crowded bool) {
 	switch {
 	case found.Status.Finished():
 		api.SetExpires(h, found.ExpiresAt)
+	case crowded:
+		api.SetRetryAfter(h, api.CrowdedPace)
 	case waited != nil && *waited > 0:
 		api.SetRetryAfter(h, 0)
 	default:

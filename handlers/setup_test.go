@@ -25,6 +25,7 @@ func (c clock) Now() time.Time { return c.now }
 // domain is a hand-written fake: each test sets what it expects to be called.
 type domain struct {
 	submit func(idempotency.Request, job.Draft) (job.Receipt, error)
+	all    func([]job.Item) ([]job.Receipt, []error)
 	refuse func(idempotency.Request, error) (job.Receipt, error)
 	get    func(idempotency.Tenant, idempotency.Key) (job.Receipt, error)
 	list   func(job.Filter) ([]job.Job, error)
@@ -33,6 +34,10 @@ type domain struct {
 
 func (d domain) Submit(_ context.Context, req idempotency.Request, draft job.Draft) (job.Receipt, error) {
 	return d.submit(req, draft)
+}
+
+func (d domain) SubmitAll(_ context.Context, items []job.Item) ([]job.Receipt, []error) {
+	return d.all(items)
 }
 
 func (d domain) Refuse(_ context.Context, req idempotency.Request, why error) (job.Receipt, error) {
@@ -51,7 +56,9 @@ func (d domain) Await(ctx context.Context, r job.Receipt, wait time.Duration, an
 
 // serve routes as the gateway does, with the keyed request made by hand.
 func serve(d domain, now time.Time) http.Handler {
-	jobs := handlers.NewJobs(d, handlers.JobsConfig{MaxWait: 60 * time.Second, Clock: clock{now}})
+	jobs := handlers.NewJobs(d, handlers.JobsConfig{
+		MaxWait: 60 * time.Second, Clock: clock{now}, Batch: handlers.Batch{KeyRequired: true, ItemLimit: 200},
+	})
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,6 +73,7 @@ func serve(d domain, now time.Time) http.Handler {
 	router.NotFound(handlers.Handler(handlers.NotFound).ServeHTTP)
 	router.MethodNotAllowed(handlers.Handler(handlers.MethodNotAllowed).ServeHTTP)
 	router.Method("POST", "/jobs", handlers.Handler(jobs.Submit))
+	router.Method("POST", "/jobs/batch", handlers.Handler(jobs.SubmitBatch))
 	router.Method("GET", "/jobs", handlers.Handler(jobs.List))
 	for _, method := range []string{"GET", "HEAD"} {
 		router.Method(method, "/jobs/{key}", handlers.Handler(jobs.Get))

@@ -35,11 +35,14 @@ func (j *Jobs) Submit(w http.ResponseWriter, r *http.Request) error {
 	// The record is this request's: their fingerprints agree.
 	receipt.Record.Request = req
 	prefer := api.ParsePrefer(r.Header.Values("Prefer"))
-	receipt = j.await(r.Context(), receipt, prefer)
+	receipt, crowded := j.awaitAccepted(r.Context(), receipt, prefer)
+	if crowded {
+		prefer.Wait = nil
+	}
 
 	report := api.ReportOf(r.Context())
 	report.Request, report.Job = req, receipt.Job
-	j.write(w, receipt, prefer)
+	j.write(w, receipt, prefer, crowded)
 	return nil
 }
 
@@ -58,21 +61,22 @@ func (j *Jobs) accept(r *http.Request, req idempotency.Request) (job.Receipt, er
 	return j.domain.Submit(r.Context(), req, draft)
 }
 
-// await waits as long as the client prefers and is granted. The job is accepted
-// whatever happens meanwhile, so trouble while waiting, a shutdown included,
-// leaves the answer as it was.
-func (j *Jobs) await(ctx context.Context, receipt job.Receipt, prefer api.Preferences) job.Receipt {
+// awaitAccepted waits as long as the client prefers and is granted. The job is
+// accepted whatever happens meanwhile, so trouble while waiting, a shutdown
+// included, leaves the answer as it was.
+func (j *Jobs) awaitAccepted(ctx context.Context, receipt job.Receipt, prefer api.Preferences) (now job.Receipt, crowded bool) {
 	wait, asked := prefer.Grant(j.maxWait)
 	if !asked {
-		return receipt
+		return receipt, false
 	}
-	if now, err := j.domain.Await(ctx, receipt, wait, false); err == nil {
-		receipt.Job = now.Job
+	waited, crowded, err := j.await(ctx, receipt, wait, false)
+	if err == nil {
+		receipt.Job = waited.Job
 	}
-	return receipt
+	return receipt, crowded
 }
 
-func (j *Jobs) write(w http.ResponseWriter, receipt job.Receipt, prefer api.Preferences) {
+func (j *Jobs) write(w http.ResponseWriter, receipt job.Receipt, prefer api.Preferences, crowded bool) {
 	h := w.Header()
 	rec, finished := receipt.Record, receipt.Job.Status.Finished()
 	wait, waited := prefer.Grant(j.maxWait)
@@ -100,7 +104,7 @@ func (j *Jobs) write(w http.ResponseWriter, receipt job.Receipt, prefer api.Pref
 	if finished {
 		rec.ExpiresAt = receipt.Job.ExpiresAt
 	} else {
-		api.SetRetryAfter(h, api.RetryAfter(receipt.Job, j.clock.Now()))
+		j.setPace(h, receipt.Job, nil, crowded)
 	}
 	api.WriteRecord(w, rec.Request, rec, prefer.Minimal)
 }

@@ -35,7 +35,7 @@ func AccessLog(log *slog.Logger, keys telemetry.KeyLog) func(http.Handler) http.
 					slog.Int(telemetry.Bytes, recorded.BytesWritten()),
 					telemetry.DurationAttr(watch.Elapsed()))
 				attrs = append(attrs, reportAttrs(report, keys, w.Header())...)
-				log.LogAttrs(ctx, level(r, status), "request answered", attrs...)
+				log.LogAttrs(ctx, level(r, status, w.Header()), "request answered", attrs...)
 			}
 			defer finish() // also when http.ErrAbortHandler passes through
 			next.ServeHTTP(recorded, r)
@@ -43,9 +43,13 @@ func AccessLog(log *slog.Logger, keys telemetry.KeyLog) func(http.Handler) http.
 	}
 }
 
-func level(r *http.Request, status int) slog.Level {
+// elsewhere lists the statuses of errors whose cause is not in this process.
+var elsewhere = []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+
+func level(r *http.Request, status int, h http.Header) slog.Level {
+	ofUpstream := status >= http.StatusInternalServerError && h.Get("Error-Source") == "handler"
 	switch {
-	case status == http.StatusServiceUnavailable:
+	case ofUpstream, slices.Contains(elsewhere, status):
 		return slog.LevelWarn
 	case status >= http.StatusInternalServerError:
 		return slog.LevelError

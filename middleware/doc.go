@@ -9,13 +9,20 @@
 //	AccessLog     one line when it is answered
 //	Metrics       one count
 //	Recover       a panic becomes a problem, before the two above see the answer
+//	CORS          pages of other origins; their preflights end here
+//	Compress      what comes out below it is not coded
 //	IgnoreKey     a key where it has no meaning
-//	Tenant        whose request it is
-//	Drain, Key    on routes that take keyed requests
+//	Auth, Tenant  whose request it is
+//	RateLimit     how often that tenant may ask
+//	Permit        what it may do
+//	Drain         nothing new once the process is about to end
+//	Key, Body     on routes that take keyed requests, or others with a body
+//	Once, OnceTx  the handler runs once for each key
 //
 // AccessLog, Metrics and EscapedPath have to be used by the router itself, not
 // wrapped around it: they ask it which route was matched.
 //
-// Nothing here reads or writes a store: a request that is refused by this
-// package has left no trace, and its key is not used up.
+// Once and OnceTx alone use a store. Whatever is refused before them has left no
+// trace, and its key is not used up. With Key before them they serve any program
+// of package net/http; nothing else of this module is needed for that but a store.
 package middleware

@@ -33,21 +33,33 @@ func Metrics(m *telemetry.Metrics) func(http.Handler) http.Handler {
 }
 
 func count(m *telemetry.Metrics, report *api.Report, h http.Header) {
+	if report.Items == nil {
+		countItem(m, api.ItemReport{
+			Type: report.Type, Code: report.Code, Replayed: h.Get("Idempotent-Replayed") == "true",
+			Duplicate: report.Type != "" && h.Get("Idempotency-Status") == telemetry.SubmitDuplicateIgnored,
+		})
+	}
+	for _, item := range report.Items {
+		countItem(m, item)
+	}
+}
+
+func countItem(m *telemetry.Metrics, item api.ItemReport) {
 	result := telemetry.SubmitAccepted
 	switch {
-	case report.Code != "":
+	case item.Code != "":
 		result = telemetry.SubmitRefused
-	case h.Get("Idempotent-Replayed") == "true":
+	case item.Replayed:
 		result = telemetry.SubmitReplayed
 		m.Replays.Inc()
-	case report.Type != "" && h.Get("Idempotency-Status") == telemetry.SubmitDuplicateIgnored:
+	case item.Duplicate:
 		result = telemetry.SubmitDuplicateIgnored
 		m.DuplicatesIgnored.Inc()
 	}
-	if report.Code == api.CodeKeyReused {
+	if item.Code == api.CodeKeyReused {
 		m.Mismatches.Inc()
 	}
-	if report.Type != "" {
-		m.Submissions.WithLabelValues(m.TypeLabel(string(report.Type)), result).Inc()
+	if item.Type != "" {
+		m.Submissions.WithLabelValues(m.TypeLabel(string(item.Type)), result).Inc()
 	}
 }

@@ -28,6 +28,7 @@ type cli struct {
 	Serve   serveCommand   `cmd:"" default:"withargs" help:"Run the gateway (the default command)."`
 	Migrate migrateCommand `cmd:"" help:"Bring the database schema up, or show how it stands."`
 	Config  configCommand  `cmd:"" help:"Check or print the configuration."`
+	Token   tokenCommand   `cmd:"" help:"Make, list and revoke API keys (auth.mode: api_key)."`
 	Health  healthCommand  `cmd:"" help:"Ask a running gateway on this machine whether it serves; for health checks."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
@@ -55,7 +56,8 @@ func run(args []string) int {
 	if err := chosen.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "sekali:", err)
 		var wrong *gateway.ConfigError
-		if errors.As(err, &wrong) {
+		var draft *gateway.DraftError
+		if errors.As(err, &wrong) || errors.As(err, &draft) {
 			return exitUsage
 		}
 		return exitFailed

@@ -55,9 +55,13 @@ func signup(ctx context.Context, tx *sql.Tx, c job.Claimed) (*job.Result, error)
 	if _, err := tx.ExecContext(ctx, table); err != nil {
 		return nil, err
 	}
-	const add = `insert into members (email, job) values ($1, $2)`
-	if _, err := tx.ExecContext(ctx, add, payload.Email, string(c.ID)); err != nil {
+	const add = `insert into members (email, job) values ($1, $2) on conflict (email) do nothing`
+	added, err := tx.ExecContext(ctx, add, payload.Email, string(c.ID))
+	if err != nil {
 		return nil, err
+	}
+	if n, err := added.RowsAffected(); err != nil || n == 0 {
+		return nil, &job.AttemptError{Code: "member-exists", Detail: "another job added this member", Permanent: true, Err: err}
 	}
 	return executor.JSON(map[string]string{"member": payload.Email})
 }

@@ -1,0 +1,135 @@
+package middleware_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sekali/sekali/idempotency"
+	"github.com/sekali/sekali/middleware"
+)
+
+func TestContract_Row51_OversizedAnswer(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("x", 101)
+	for name, write := range map[string]func(w http.ResponseWriter){
+		"in one write":   func(w http.ResponseWriter) { fmt.Fprint(w, body) },
+		"byte by byte":   func(w http.ResponseWriter) { oneByOne(w, body) },
+		"read from":      func(w http.ResponseWriter) { _, _ = w.(io.ReaderFrom).ReadFrom(strings.NewReader(body)) },
+		"declared":       func(w http.ResponseWriter) { w.Header().Set("Content-Length", "101"); oneByOne(w, body) },
+		"a whole buffer": func(w http.ResponseWriter) { fmt.Fprint(w, body[:100]); fmt.Fprint(w, body[100:]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var runs atomic.Int64
+			seen := make(outcomes, 9)
+			h := protect(newStore(), middleware.Options{ResponseLimit: 100, Count: func(o middleware.Outcome) { seen <- o }}, counted(&runs, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", "/big")
+				write(w)
+			}))
+			first := send(h, keyedAs("k", "{}"))
+			answers(t, first, 200, "Location", "/big")
+			if first.Body.String() != body {
+				t.Errorf("the first client got %d bytes", first.Body.Len())
+			}
+			seen.want(t, middleware.NotRetained)
+			again := send(h, keyedAs("k", "{}"))
+			answers(t, again, 422, "Location", "/big")
+			if p := refused(t, again, 422, "idempotency-response-not-retained"); p.OriginalStatus != 200 || p.Retryable || runs.Load() != 1 {
+				t.Errorf("problem is %+v after %d runs", p, runs.Load())
+			}
+		})
+	}
+	t.Run("exactly as large as is stored", func(t *testing.T) {
+		t.Parallel()
+		h := protect(newStore(), middleware.Options{ResponseLimit: 101}, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+		send(h, keyedAs("k", "{}"))
+		again := send(h, keyedAs("k", "{}"))
+		answers(t, again, 200, "Idempotent-Replayed", "true", "Content-Type", "text/plain; charset=utf-8")
+		if again.Body.String() != body {
+			t.Errorf("the replay has %d bytes", again.Body.Len())
+		}
+	})
+}
+
+func oneByOne(w http.ResponseWriter, body string) {
+	for i := range len(body) {
+		_, _ = w.Write([]byte{body[i]})
+	}
+}
+
+// A stream is never run again, also when its client has left in its middle.
+func TestContract_Row52_Streams(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		stream   func(w http.ResponseWriter)
+		code     string
+		habitual bool // IgnoreFlush
+	}{
+		{"flushed", func(w http.ResponseWriter) { fmt.Fprint(w, "a"); w.(http.Flusher).Flush(); fmt.Fprint(w, "b") }, "idempotency-response-not-retained", false},
+		{"flushed by a controller", func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush(); fmt.Fprint(w, "ab") }, "idempotency-response-not-retained", false},
+		{"events", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+			fmt.Fprint(w, "ab")
+		}, "idempotency-response-not-retained", true},
+		{"events, flushed before the first", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+			if client, ok := w.(interface{ Unwrap() http.ResponseWriter }).Unwrap().(*httptest.ResponseRecorder); ok && client.Flushed {
+				fmt.Fprint(w, "ab")
+			}
+		}, "idempotency-response-not-retained", true},
+		{"flushed, then aborted", func(w http.ResponseWriter) {
+			fmt.Fprint(w, "ab")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, "idempotency-response-not-retained", false},
+		{"flushed out of habit", func(w http.ResponseWriter) { fmt.Fprint(w, "a"); w.(http.Flusher).Flush(); fmt.Fprint(w, "b") }, "", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var runs atomic.Int64
+			h := protect(newStore(), middleware.Options{IgnoreFlush: tt.habitual}, counted(&runs, func(w http.ResponseWriter, _ *http.Request) { tt.stream(w) }))
+			first := httptest.NewRecorder()
+			func() {
+				defer func() { _ = recover() }()
+				h.ServeHTTP(first, keyedAs("k", "{}"))
+			}()
+			answers(t, first, 200, "Idempotent-Replayed", "false")
+			if first.Body.String() != "ab" || tt.code == "" && first.Flushed {
+				t.Errorf("body is %q, flushed %t", first.Body, first.Flushed)
+			}
+			again := send(h, keyedAs("k", "{}"))
+			if tt.code == "" {
+				answers(t, again, 200, "Idempotent-Replayed", "true", "Content-Length", "2")
+			} else {
+				refused(t, again, 422, tt.code)
+			}
+			if runs.Load() != 1 {
+				t.Errorf("%d runs", runs.Load())
+			}
+		})
+	}
+}
+
+// An answer that broke off before its promised end is neither stored nor whole.
+func TestFailure_C24_ShortAnswer(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"release", "store"} {
+		s := newStore()
+		h := protect(s, middleware.Options{On5xx: policy}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			fmt.Fprint(w, "only this")
+		})
+		answers(t, send(h, keyedAs("k", "{}")), 200, "Content-Length", "100")
+		if state := s.state("k"); state == idempotency.Completed {
+			t.Errorf("%s: the record is %s", policy, state)
+		}
+	}
+}
