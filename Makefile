@@ -8,8 +8,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 CONFIG ?= examples/quickstart/sekali.yaml
 PACKAGES ?= ./...
 # -count=1: the tests talk to servers, which the test cache cannot see.
-# -p 2: more packages at once than cores only make waits longer.
-TESTFLAGS ?= -race -count=1 -timeout 20m -p 2
+# -p 2: more packages at once than cores only make waits longer; -parallel 8: the
+# tests of one package mostly wait, for leases, backoffs and other processes.
+TESTFLAGS ?= -race -count=1 -timeout 20m -p 2 -parallel 8
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := bin/tools/golangci-lint-$(GOLANGCI_VERSION)

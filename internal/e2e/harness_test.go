@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -27,6 +28,12 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
+	// Most tests wait, for leases, backoffs and restarts: one for each processor
+	// at a time would leave the processors idle.
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		parallel.Value.Set("4")
+	}
 	os.Exit(buildAndRun(m))
 }
 
@@ -267,7 +274,9 @@ type answer struct {
 // client never repeats a request by itself: with a key, Go's transport would.
 var client = &http.Client{
 	Transport: &http.Transport{DisableKeepAlives: true},
-	Timeout:   90 * time.Second,
+	// What a redirect leads to is a request of its own.
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	Timeout:       90 * time.Second,
 }
 
 // do sends one request with the body's bytes and "Name: value" headers.

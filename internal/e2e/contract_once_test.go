@@ -1,0 +1,434 @@
+package e2e_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sekali/sekali/internal/testenv"
+)
+
+// onProxy runs the test on each engine, with a gateway before an upstream of its
+// own. more goes into the rule of POST /v1/*, config over the whole.
+func onProxy(t *testing.T, more, config string, answer func(w http.ResponseWriter, r *http.Request, n int), test func(t *testing.T, g *gateway, u *upstream)) {
+	t.Helper()
+	onEngines(t, func(t *testing.T, database string) {
+		u := newUpstream(t, answer)
+		test(t, start(t, database, both(t, u.rule(more), config)), u)
+	})
+}
+
+// doors hold an upstream's answers back, each by its key.
+type doors struct{ made sync.Map }
+
+func (d *doors) of(key string) chan struct{} {
+	door, _ := d.made.LoadOrStore(key, make(chan struct{}))
+	return door.(chan struct{})
+}
+
+// pass returns once the request's door is open, or its client has left.
+func (d *doors) pass(r *http.Request) {
+	select {
+	case <-d.of(strings.Trim(r.Header.Get("Idempotency-Key"), `"`)):
+	case <-r.Context().Done():
+	}
+}
+
+// charging sends a charge and returns where its answer will be.
+func (g *gateway) charging(key string, headers ...string) <-chan answer {
+	got := make(chan answer, 1)
+	go func() {
+		a, _ := g.try(http.MethodPost, "/v1/charges?x=1", `{"amount":1}`, append([]string{jsonType, "Idempotency-Key: " + key}, headers...)...)
+		got <- a
+	}()
+	return got
+}
+
+// came returns the answer of a charge under way.
+func came(t testing.TB, c <-chan answer) answer {
+	t.Helper()
+	select {
+	case a := <-c:
+		if a.Response == nil {
+			t.Fatal("a charge got no answer")
+		}
+		return a
+	case <-time.After(60 * time.Second):
+		t.Fatal("a charge gets no answer")
+	}
+	panic("unreachable")
+}
+
+// executed fails unless the upstream saw the key so often.
+func (u *upstream) ran(t testing.TB, key string, times int) {
+	t.Helper()
+	if n := u.times(key); n != times {
+		t.Errorf("%s was executed %d times, want %d", key, n, times)
+	}
+}
+
+// isReplayOf fails unless the answer repeats the first one.
+func (a answer) isReplayOf(t testing.TB, key string, first answer) {
+	t.Helper()
+	a.want(t, first.StatusCode, "Idempotency-Expires: *", "Location: "+first.Header.Get("Location"), "Content-Type: "+first.Header.Get("Content-Type")).keyed(t, key, true)
+	if !bytes.Equal(a.body, first.body) {
+		t.Errorf("the replay is %q, the first answer was %q", a.body, first.body)
+	}
+}
+
+// inUse fails unless the key's first request is said to be under way.
+func (a answer) inUse(t testing.TB, key string) answer {
+	t.Helper()
+	p := a.keyed(t, key, false).refused(t, http.StatusConflict, "idempotency-key-in-use", true)
+	if after := a.Header.Get("Retry-After"); len(after) != 1 || after < "1" || after > "5" {
+		t.Errorf("Retry-After %q", after)
+	}
+	if p["job"] != nil || a.Header.Get("Location") != "" {
+		t.Errorf("a placeholder that nobody can poll (C38): %s", a.body)
+	}
+	return a
+}
+
+// statuses answers with the status that the path ends in.
+func statuses(w http.ResponseWriter, r *http.Request, n int) {
+	code, _ := strconv.Atoi(path.Base(r.URL.Path))
+	if choice := r.URL.Query().Get("store"); choice != "" {
+		w.Header().Set("Idempotency-Store", choice)
+	}
+	if code/100 == 3 {
+		w.Header().Set("Location", fmt.Sprintf("/v1/elsewhere/%d", n))
+	}
+	w.WriteHeader(code)
+	_, _ = fmt.Fprintf(w, "run %d", n)
+}
+
+// C17: what says nothing about the request itself is never kept.
+func TestContract_Row26_Row34_Row35_Row36_Row39_C17_C30_C45_WhatIsStoredOfAnAnswer(t *testing.T) {
+	stored := []string{
+		"200", "201", "202", "203", "204", "206", "300", "301", "302", "303", "304", "307", "308",
+		"400", "402", "404", "405", "406", "409", "410", "412", "413", "415", "418", "422", "424", "426", "428", "431", "451",
+		"200?store=yes", "201?store=",
+	}
+	released := []string{"401", "403", "408", "425", "429", "200?store=no", "404?store=no", "303?store=No"}
+	onProxy(t, "on_5xx: store", "", statuses, func(t *testing.T, g *gateway, u *upstream) {
+		for i, status := range append(stored, released...) {
+			keeps := i < len(stored)
+			key := rand.Text()
+			send := func() answer { return g.do(http.MethodPost, "/v1/"+status, "{}", jsonType, "Idempotency-Key: "+key) }
+			code, _ := strconv.Atoi(status[:3])
+			first := send().want(t, code, "Idempotency-Store:", "Idempotency-Status:").keyed(t, key, false)
+			if wanted := map[bool]string{true: "handler"}[code >= 400]; first.Header.Get("Error-Source") != wanted {
+				t.Errorf("%s: Error-Source %q", status, first.Header.Get("Error-Source"))
+			}
+			if code != 204 && code != 304 && string(first.body) != "run 1" {
+				t.Errorf("%s: body %q", status, first.body)
+			}
+			if keeps {
+				send().isReplayOf(t, key, first)
+				u.ran(t, key, 1)
+				continue
+			}
+			if again := send().want(t, code).keyed(t, key, false); string(again.body) != "run 2" {
+				t.Errorf("%s: body %q", status, again.body)
+			}
+			u.ran(t, key, 2)
+		}
+	})
+}
+
+func TestContract_Row30_Row31_Row32_Row90_C2_C10_C38_C39_C40_BR23_WhileTheFirstIsUnderWay(t *testing.T) {
+	var held doors
+	answer := func(w http.ResponseWriter, r *http.Request, n int) { held.pass(r); charged(w, r, n) }
+	onProxy(t, "", "{idempotency: {lease: 1s}, limits: {waiters: 2}}", answer, func(t *testing.T, g *gateway, u *upstream) {
+		key, began := rand.Text(), time.Now()
+		first := g.charging(key)
+		u.awaited(key)
+		g.charge(key).inUse(t, key).want(t, http.StatusConflict, "Preference-Applied:")
+		g.do(http.MethodPost, "/v1/charges?x=1", `{"amount":2}`, jsonType, "Idempotency-Key: "+key, "Prefer: wait=20").
+			refused(t, http.StatusUnprocessableEntity, "idempotency-key-reused", false) // C10
+		asked := time.Now()
+		g.charge(key, "Prefer: wait=1").inUse(t, key).want(t, http.StatusConflict, "Preference-Applied: wait=1")
+		if waited := time.Since(asked); waited < time.Second {
+			t.Errorf("waited %v instead of a second", waited)
+		}
+
+		// Row 90: two may wait. One of them leaves (row 32), and makes room.
+		leaver := g.dial(t)
+		fmt.Fprintf(leaver, "POST /v1/charges?x=1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nIdempotency-Key: %s\r\nPrefer: wait=30\r\nContent-Length: 12\r\n\r\n{\"amount\":1}", key)
+		waiter := g.charging(key, "Prefer: wait=600")
+		crowded := func() bool {
+			return g.charge(key, "Prefer: wait=1").want(t, http.StatusConflict).Header.Get("Preference-Applied") == ""
+		}
+		testenv.Eventually(t, 20*time.Second, "no more may wait", crowded)
+		_ = leaver.Close()
+		testenv.Eventually(t, 20*time.Second, "one more may wait", func() bool { return !crowded() })
+
+		// The lease is renewed for as long as the upstream takes (C2, BR-23).
+		for time.Since(began) < 4*time.Second {
+			g.charge(key, "Prefer: wait=1").inUse(t, key)
+		}
+		close(held.of(key))
+		a := came(t, first).want(t, http.StatusCreated, "Idempotency-Status:").keyed(t, key, false)
+		late := came(t, waiter).want(t, http.StatusCreated, "Preference-Applied: wait=30")
+		late.isReplayOf(t, key, a)
+		g.charge(key).want(t, http.StatusCreated, "Preference-Applied:").isReplayOf(t, key, a)
+		u.ran(t, key, 1)
+	})
+}
+
+// C7, C8: who loses the race gets the winner's answer or 409, never 5xx.
+func TestContract_Row33_C7_C8_OneExecutionOfManyAtOnce(t *testing.T) {
+	onProxy(t, "", "", charged, func(t *testing.T, g *gateway, u *upstream) {
+		for range 3 {
+			key := rand.Text()
+			calls := make([]<-chan answer, 40)
+			for i := range calls {
+				prefer := []string{"Prefer: respond-async", "Prefer: wait=20"}[i%2]
+				calls[i] = g.charging(key, prefer)
+			}
+			fresh := 0
+			for i, c := range calls {
+				a := came(t, c)
+				if a.StatusCode == http.StatusConflict && i%2 == 0 {
+					a.inUse(t, key)
+					continue
+				}
+				a.want(t, http.StatusCreated, "Location: /v1/charges/1")
+				if a.Header.Get("Idempotent-Replayed") == "false" {
+					fresh++
+				}
+			}
+			if fresh != 1 {
+				t.Errorf("%d answers say that they are the first one", fresh)
+			}
+			u.ran(t, key, 1)
+		}
+	})
+}
+
+// C1, C19, BR-20 and BR-23: a claim of a dead process ends with its lease, not
+// with the retention.
+func TestContract_Row42_C1_C19_BR20_BR23_ADeadGatewaysKeyIsFreeInTime(t *testing.T) {
+	var held doors
+	answer := func(w http.ResponseWriter, r *http.Request, n int) {
+		if n == 1 {
+			held.pass(r)
+		}
+		charged(w, r, n)
+	}
+	onEngines(t, func(t *testing.T, database string) {
+		u := newUpstream(t, answer)
+		config := both(t, u.rule("on_interrupted: reexecute"), "idempotency: {lease: 3s}")
+		g := start(t, database, config)
+		key := rand.Text()
+		first := g.charging(key)
+		u.awaited(key)
+		g.charge(key).inUse(t, key)
+		g.kill()
+		killed := time.Now()
+		<-first
+		g = start(t, database, config)
+		g.do(http.MethodPost, "/v1/charges?x=1", `{"amount":2}`, jsonType, "Idempotency-Key: "+key).
+			refused(t, http.StatusUnprocessableEntity, "idempotency-key-reused", false) // the key stays this request's
+		a := g.charge(key)
+		if !onSQLite(database) && time.Since(killed) < time.Second {
+			a.inUse(t, key)
+		}
+		if a.StatusCode == http.StatusConflict {
+			a = g.settledCharge(t, key)
+		}
+		// A second for the takeover, and some for a machine that is busy.
+		if after := time.Since(killed); after > 8*time.Second {
+			t.Errorf("the key was free after %v", after)
+		}
+		a.want(t, http.StatusCreated, "Location: /v1/charges/2").keyed(t, key, false)
+		g.charge(key).isReplayOf(t, key, a)
+		u.ran(t, key, 2)
+		if n := count(t, beside(t, database), `select attempt from idempotency_keys where key = $1`, key); n != 2 {
+			t.Errorf("attempt %d", n)
+		}
+	})
+}
+
+// C3, C4: whoever has lost its claim writes nothing over that of its successor.
+func TestContract_Row44_C3_C4_ALostClaimStoresNothing(t *testing.T) {
+	var held doors
+	answer := func(w http.ResponseWriter, r *http.Request, n int) { held.pass(r); charged(w, r, n) }
+	onProxy(t, "", "", answer, func(t *testing.T, g *gateway, u *upstream) {
+		const other = "00000000-0000-4000-8000-000000000001"
+		key, db := rand.Text(), g.beside(t)
+		first := g.charging(key)
+		u.awaited(key)
+		change(t, db, `update idempotency_keys set owner = $1, attempt = 2 where key = $2`, other, key)
+		close(held.of(key))
+		came(t, first).want(t, http.StatusCreated, "Idempotency-Status: lease-lost", "Location: /v1/charges/1").keyed(t, key, false)
+		if n := count(t, db, `select count(*) from idempotency_keys where key = $1 and owner = $2 and state = 'in_progress' and response_status is null`, key, other); n != 1 {
+			t.Errorf("%d claims of the other one are left", n)
+		}
+		if n := g.measured("sekali_keyed_runs_total", `outcome="lost"`); n != 1 {
+			t.Errorf("%v runs counted as lost", n)
+		}
+		if n := len(g.logLines("claim lost while the handler ran: its answer is not stored")); n != 1 {
+			t.Errorf("%d lines in the log", n)
+		}
+	})
+}
+
+// The same with two processes, of which one stood still for too long.
+func TestContract_Row44_C3_C4_AStoppedGatewayHasLostItsClaim(t *testing.T) {
+	t.Parallel()
+	var held doors
+	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request, n int) {
+		if n == 1 {
+			held.pass(r)
+		}
+		charged(w, r, n)
+	})
+	database := testenv.Postgres(t)
+	stopped, heir := start(t, database, u.rule("")), start(t, database, u.rule(""))
+	key := rand.Text()
+	first := stopped.charging(key)
+	u.awaited(key)
+	stopped.pause()
+	second := heir.settledCharge(t, key).want(t, http.StatusCreated, "Location: /v1/charges/2").keyed(t, key, false)
+	close(held.of(key))
+	stopped.resume()
+	came(t, first).want(t, http.StatusCreated, "Idempotency-Status: lease-lost", "Location: /v1/charges/1")
+	for _, g := range []*gateway{stopped, heir} {
+		g.charge(key).isReplayOf(t, key, second)
+	}
+	u.ran(t, key, 2)
+}
+
+// C20: an answer that could not be stored is still its client's.
+func TestContract_Row46_C20_AnAnswerThatCannotBeStored(t *testing.T) {
+	for policy, repeated := range map[string]int{"reexecute": http.StatusCreated, "reject": http.StatusUnprocessableEntity} {
+		t.Run(policy, func(t *testing.T) {
+			onProxy(t, "on_interrupted: "+policy, "", charged, func(t *testing.T, g *gateway, u *upstream) {
+				key := rand.Text()
+				repair := breakRecords(t, g, "update", `new.state = 'completed'`)
+				g.charge(key).want(t, http.StatusCreated, "Idempotency-Status: not-recorded", "Location: /v1/charges/1").keyed(t, key, false)
+				if n := g.measured("sekali_keyed_runs_total", `outcome="not_recorded"`); n != 1 {
+					t.Errorf("%v runs counted as not recorded", n)
+				}
+				repair()
+				a := g.settledCharge(t, key).want(t, repeated)
+				if policy == "reject" {
+					a.refused(t, repeated, "idempotency-outcome-unknown", false) // row 43
+				}
+				u.ran(t, key, map[string]int{"reexecute": 2, "reject": 1}[policy])
+			})
+		})
+	}
+}
+
+// breakRecords makes the database refuse to write records, until repair.
+func breakRecords(t testing.TB, g *gateway, event, when string) (repair func()) {
+	t.Helper()
+	db := g.beside(t)
+	if onSQLite(g.database) {
+		change(t, db, fmt.Sprintf(`create trigger broken before %s on idempotency_keys when %s begin select raise(abort, 'broken'); end`, event, when))
+		return func() { change(t, db, `drop trigger broken`) }
+	}
+	change(t, db, `create or replace function broken() returns trigger language plpgsql as $$ begin raise exception 'broken'; end $$`)
+	change(t, db, fmt.Sprintf(`create trigger broken before %s on idempotency_keys for each row when (%s) execute function broken()`, event, when))
+	return func() { change(t, db, `drop trigger broken on idempotency_keys`) }
+}
+
+// C21: without its store the gateway runs nothing, unless a rule says so.
+func TestContract_Row47_Row48_Row50_C21_TheStoreIsAway(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		u := newUpstream(t, charged)
+		config := u.rule("") + fmt.Sprintf("  - {match: POST /open/*, upstream: %q, fail_open: true}\n", u.URL)
+		var g *gateway
+		var away, silent func() (back func())
+		if onSQLite(database) {
+			g = start(t, database, config)
+			away = func() func() { return breakRecords(t, g, "insert", "true") }
+			silent = func() func() { return lockOut(t, g) } // nobody can write for as long
+		} else {
+			w := newWire(t, database)
+			g = start(t, w.url, config)
+			g.database = database
+			broken := func(decide func([]byte) fate) func() { w.rule(decide); return func() { w.rule(nil) } }
+			away = func() func() { return broken(func([]byte) fate { return cut }) }
+			silent = func() func() {
+				again := make(chan struct{})
+				undo := broken(func([]byte) fate { <-again; return pass })
+				return func() { undo(); close(again) }
+			}
+		}
+		open := func(key string) answer {
+			return g.do(http.MethodPost, "/open/charges", `{"amount":1}`, jsonType, "Idempotency-Key: "+key)
+		}
+		closedKey, openKey := rand.Text(), rand.Text()
+		back := away()
+		g.charge(closedKey).keyed(t, closedKey, false).refused(t, http.StatusServiceUnavailable, "idempotency-store-unavailable", true)
+		for n := range 2 {
+			open(openKey).want(t, http.StatusCreated, "Idempotency-Status: unprotected", "Idempotent-Replayed: false", fmt.Sprintf("Location: /v1/charges/%d", n+1))
+		}
+		back()
+		u.ran(t, closedKey, 0)
+		lines := g.logLines("store away: the request runs unprotected")
+		if len(lines) != 2 || lines[0]["level"] != "WARN" || lines[0]["key"] != openKey {
+			t.Errorf("lines in the log: %v", lines)
+		}
+		testenv.Eventually(t, 20*time.Second, "the store is back", func() bool { return g.charge(closedKey).StatusCode == http.StatusCreated })
+		u.ran(t, closedKey, 1)
+		if n := g.measured("sekali_keyed_runs_total", `outcome="unprotected"`); n != 2 {
+			t.Errorf("%v runs counted as unprotected", n)
+		}
+
+		key := rand.Text()
+		back = silent()
+		began := time.Now()
+		a := g.charge(key)
+		if took := time.Since(began); took > 6*time.Second { // two, and some for a machine that is busy
+			t.Errorf("a silent store held the request for %v", took)
+		}
+		if a.StatusCode != http.StatusConflict { // who cannot write in time may have to wait for a rival
+			a.refused(t, http.StatusServiceUnavailable, "idempotency-store-unavailable", true)
+		}
+		back()
+		u.ran(t, key, 0)
+		testenv.Eventually(t, 20*time.Second, "the store is back", func() bool { return g.charge(key).StatusCode == http.StatusCreated })
+		u.ran(t, key, 1)
+	})
+}
+
+// A client that leaves takes nothing with it: neither the upstream's work nor
+// the answer for those who ask again (BR-22).
+func TestContract_Row56_BR22_TheClientLeavesBeforeTheAnswer(t *testing.T) {
+	var held doors
+	left := make(chan string, 2)
+	answer := func(w http.ResponseWriter, r *http.Request, n int) {
+		held.pass(r)
+		if r.Context().Err() != nil {
+			left <- r.URL.Path
+		}
+		charged(w, r, n)
+	}
+	onProxy(t, "", "", answer, func(t *testing.T, g *gateway, u *upstream) {
+		key := rand.Text()
+		conn := g.dial(t)
+		_, _ = io.WriteString(conn, "POST /v1/charges?x=1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nIdempotency-Key: "+key+"\r\nContent-Length: 12\r\n\r\n{\"amount\":1}")
+		u.awaited(key)
+		_ = conn.Close()
+		g.charge(key, "Prefer: wait=1").inUse(t, key) // a second in which nobody cancels anything
+		close(held.of(key))
+		a := g.settledCharge(t, key).want(t, http.StatusCreated, "Location: /v1/charges/1").keyed(t, key, true)
+		g.charge(key).isReplayOf(t, key, a)
+		u.ran(t, key, 1)
+		if len(left) != 0 {
+			t.Error("the upstream's call was given up")
+		}
+	})
+}
