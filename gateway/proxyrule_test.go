@@ -35,15 +35,16 @@ func TestProxyRules(t *testing.T) {
 			t.Errorf("%q: %v, want %q", match, err, want)
 		}
 	}
-	for rules, want := range map[string]string{
-		"  - {match: POST /a, upstream: 'http://x'}\n  - {match: POST  /a, upstream: 'http://y'}": "proxy[1].match",
-		"  - {match: GET /a, upstream: 'http://x', key: required}":                                "proxy[0].key",
-		"  - {match: POST /a}":                                  "proxy[0].upstream",
-		"  - {match: POST /a, upstream: 'http://u:hush@x?y=1'}": "proxy[0].upstream",
-		"  - {match: POST /a, upstream: 'http://x', retry: 3}":  "proxy[0].retry",
+	twice := "  - {match: POST /a, upstream: 'http://x'}\n  - {match: POST  /a, upstream: 'http://y'}"
+	for _, c := range []struct{ rules, want string }{
+		{twice, "proxy[1].match"},
+		{"  - {match: GET /a, upstream: 'http://x', key: required}", "proxy[0].key"},
+		{"  - {match: POST /a}", "proxy[0].upstream"},
+		{"  - {match: POST /a, upstream: 'http://u:hush@x?y=1'}", "proxy[0].upstream"},
+		{"  - {match: POST /a, upstream: 'http://x', retry: 3}", "proxy[0].retry"},
 	} {
-		if err := load(rules); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
-			t.Errorf("%s: %v", rules, err)
+		if err := load(c.rules); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v", c.rules, err)
 		}
 	}
 	if err := load("  - {match: POST /a, upstream: 'http://x'}\n  - {match: PUT /a, upstream: 'http://x'}\n  - {match: GET /a, upstream: 'http://x'}\n  - {match: POST /a/*, upstream: 'http://y'}"); err != nil {

@@ -72,3 +72,25 @@ func TestDocuments_GuaranteesNameTestsThatExist(t *testing.T) {
 		}
 	}
 }
+
+var problemCode = regexp.MustCompile("(?:Code:|[cC]ode[A-Z][A-Za-z]* +=) +\"([a-z]+(?:-[a-z]+)*)\"")
+
+// The type of a problem is the address of its page.
+func TestDocuments_EveryProblemHasAPage(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for path, text := range files(t, ".go") {
+		if filepath.Dir(path) != filepath.Join("..", "..", "api") || strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, match := range problemCode.FindAllStringSubmatch(text, -1) {
+			found++
+			if _, err := os.Stat(filepath.Join("../../docs/problems", match[1]+".md")); err != nil {
+				t.Errorf("%s: the problem %s has no page in docs/problems", path, match[1])
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d problems found: this test looks in the wrong place", found)
+	}
+}
