@@ -8,9 +8,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 CONFIG ?= examples/quickstart/sekali.yaml
 PACKAGES ?= ./...
 # -count=1: the tests talk to servers, which the test cache cannot see.
-# -p 2: more packages at once than cores only make waits longer; -parallel 8: the
-# tests of one package mostly wait, for leases, backoffs and other processes.
-TESTFLAGS ?= -race -count=1 -timeout 20m -p 2 -parallel 8
+# -p 1: some tests measure how soon an answer comes; another package's tests
+# beside them would be measured too. What is to be built is built before, at once.
+TESTFLAGS ?= -race -count=1 -timeout 20m -p 1
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := bin/tools/golangci-lint-$(GOLANGCI_VERSION)
@@ -30,7 +30,13 @@ build: ## build the static program bin/sekali
 .PHONY: test
 test: test-deps ## run all tests on SQLite, Postgres and Redis, which are installed if missing and started privately
 	@go build -o bin/tools/with-servers ./internal/testenv/cmd/with-servers
+	@CGO_ENABLED=1 go test -race -run '^$$' $(PACKAGES) >/dev/null
 	CGO_ENABLED=1 bin/tools/with-servers go test $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: bench
+bench: test-deps ## measure the gateway; compare the lines of one run with each other
+	@go build -o bin/tools/with-servers ./internal/testenv/cmd/with-servers
+	bin/tools/with-servers go test -run '^$$' -bench . -benchtime 2s ./bench
 
 .PHONY: test-deps
 test-deps: ## install what the tests start, where it is missing (Postgres, Redis, a C compiler, Python, Node)

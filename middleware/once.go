@@ -237,15 +237,15 @@ func (o *once) begin(ctx context.Context, req idempotency.Request) (*idempotency
 	return nil, rec, err
 }
 
-// storeFailure makes an error of a store one of those that have a problem. What
-// a store does not name is its being away.
+// storeFailure makes an error of a store that has not run anything one of those
+// that have a problem. What a store does not name is its being away, and so is a
+// claim of which it cannot tell whether it was made: its text is kept, its kind
+// is not.
 func storeFailure(err error) error {
-	known := inFlight(err) || errors.Is(err, idempotency.ErrCorrupt) ||
-		errors.Is(err, idempotency.ErrUnavailable) || errors.Is(err, idempotency.ErrOutcomeUnknown)
-	if known {
+	if inFlight(err) || errors.Is(err, idempotency.ErrCorrupt) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", idempotency.ErrUnavailable, err)
+	return fmt.Errorf("%w: %s", idempotency.ErrUnavailable, err.Error())
 }
 
 func inFlight(err error) bool {

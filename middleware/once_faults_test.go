@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/middleware"
 )
@@ -294,7 +293,10 @@ func TestFailure_C9_LostAnswerOfTheStore(t *testing.T) {
 
 func TestContract_Row47_Row50_StoreAway(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(context.Context, string) error{"Row47 down": down(), "Row50 slow": hangs} {
+	for name, fail := range map[string]func(context.Context, string) error{
+		"Row47 down": down(), "Row50 slow": hangs,
+		"Row47 down at the commit": func(context.Context, string) error { return idempotency.ErrOutcomeUnknown },
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -386,14 +388,3 @@ func TestContract_Row56_ClientLeaves(t *testing.T) {
 }
 
 type leaveKey struct{}
-
-func TestOnce_ProblemsOfTheHandlerAreReplayed(t *testing.T) {
-	t.Parallel()
-	h := protect(newStore(), middleware.Options{}, func(w http.ResponseWriter, r *http.Request) { api.WriteError(w, r, api.ErrRouteNotFound) })
-	first, again := send(h, keyedAs("k", "{}")), send(h, keyedAs("k", "{}"))
-	answers(t, first, 404, "Error-Source", "gateway")
-	answers(t, again, 404, "Idempotent-Replayed", "true", "Content-Type", "application/problem+json")
-	if first.Body.String() != again.Body.String() {
-		t.Errorf("%s and %s", first.Body, again.Body)
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/middleware"
 )
@@ -131,5 +132,16 @@ func TestFailure_C24_ShortAnswer(t *testing.T) {
 		if state := s.state("k"); state == idempotency.Completed {
 			t.Errorf("%s: the record is %s", policy, state)
 		}
+	}
+}
+
+func TestOnce_ProblemsOfTheHandlerAreReplayed(t *testing.T) {
+	t.Parallel()
+	h := protect(newStore(), middleware.Options{}, func(w http.ResponseWriter, r *http.Request) { api.WriteError(w, r, api.ErrRouteNotFound) })
+	first, again := send(h, keyedAs("k", "{}")), send(h, keyedAs("k", "{}"))
+	answers(t, first, 404, "Error-Source", "gateway")
+	answers(t, again, 404, "Idempotent-Replayed", "true", "Content-Type", "application/problem+json")
+	if first.Body.String() != again.Body.String() {
+		t.Errorf("%s and %s", first.Body, again.Body)
 	}
 }

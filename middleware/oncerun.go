@@ -189,12 +189,16 @@ func (o *once) settle(r *http.Request, claim idempotency.Claim, e ending) (statu
 	return "not-recorded"
 }
 
-// write tries until it succeeds or StoreTimeout is over: the handler has run,
+// write tries until it succeeds or StoreTimeout is nearly over: the handler has run,
 // and a record that says so is all that keeps it from running again. After a
 // try without an answer, a claim that is lost may have been ended by that try.
 func (o *once) write(ctx context.Context, claim idempotency.Claim, e ending) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.StoreTimeout)
 	defer cancel()
+	// A try that begins at the very end would be cut off, and nobody would know
+	// what it did.
+	trying, stop := context.WithTimeout(ctx, o.StoreTimeout*3/4)
+	defer stop()
 	var failed error
 	for {
 		err := e.write(ctx, claim)
@@ -208,7 +212,7 @@ func (o *once) write(ctx context.Context, claim idempotency.Claim, e ending) err
 			return err
 		}
 		failed = err
-		if !pause(ctx, settlePause) {
+		if !pause(trying, settlePause) {
 			return failed
 		}
 	}

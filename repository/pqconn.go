@@ -284,6 +284,13 @@ func withDelivery(ctx context.Context) (context.Context, *delivery) {
 // been carried out all the same.
 func (d *delivery) unknown() bool { return d.open || d.lost }
 
+// lostBefore reports whether a sending of the context's statement was never
+// answered, although a later one was.
+func lostBefore(ctx context.Context) bool {
+	d, ok := ctx.Value(deliveryKey{}).(*delivery)
+	return ok && d.lost
+}
+
 func send(ctx context.Context) {
 	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
 		d.lost = d.lost || d.open

@@ -231,7 +231,7 @@ func (s *Records) execute(ctx context.Context, doing, query string, args ...any)
 }
 
 // execute runs one statement that may be repeated, and tells how many rows it
-// changed and whether it had to be. It goes on when the caller has left, but not
+// changed and whether it had to be, by us or by database/sql. It goes on when the caller has left, but not
 // longer than the caller would have waited.
 func (r *Repository) execute(ctx context.Context, doing, query string, args ...any) (changed int64, repeated bool, err error) {
 	deadline, bounded := ctx.Deadline()
@@ -244,10 +244,10 @@ func (r *Repository) execute(ctx context.Context, doing, query string, args ...a
 		}
 		runs++
 		n, err := r.engine.exec(ctx, query, args...)
-		changed = n
+		changed, repeated = n, runs > 1 || lostBefore(ctx)
 		return err
 	})
-	return changed, runs > 1, err
+	return changed, repeated, err
 }
 
 // fail wraps an error like Repository.fail, with idempotency's names for it.

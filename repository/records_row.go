@@ -42,6 +42,7 @@ func (r *recordRow) expired() bool {
 		return false
 	case idempotency.Retired:
 		return true
+	case idempotency.Completed, idempotency.Interrupted:
 	}
 	// A record whose job is gone has outlived its retention too: what became of
 	// the job is told by the tombstone, if by anything.

@@ -136,8 +136,8 @@ func allOnce(t testing.TB, db *sql.DB, n int) {
 }
 
 // stream submits keys one after the other until a submit fails, and returns all
-// keys with the answers of those that were accepted.
-func stream(g *gateway, prefix string) (sent []string, accepted map[string]string) {
+// keys with the answers of those that were accepted; each time it tells begun.
+func stream(g *gateway, prefix string, begun func()) (sent []string, accepted map[string]string) {
 	accepted = map[string]string{}
 	for i := 0; ; i++ {
 		key := fmt.Sprint(prefix, "-", i)
@@ -148,6 +148,7 @@ func stream(g *gateway, prefix string) (sent []string, accepted map[string]strin
 		}
 		if a.StatusCode == http.StatusAccepted {
 			accepted[key] = string(a.body)
+			begun()
 		}
 	}
 }
@@ -164,9 +165,10 @@ func TestFailure_BR20_BR78_KillsAtRandomPointsOfAStreamLoseAndDoubleNothing(t *t
 		for round := range rounds {
 			g := start(t, database, effects)
 			var wg sync.WaitGroup
+			begun, once := make(chan struct{}), sync.Once{}
 			for s := range 6 {
 				wg.Go(func() {
-					sent, answers := stream(g, fmt.Sprintf("r%d-s%d", round, s))
+					sent, answers := stream(g, fmt.Sprintf("r%d-s%d", round, s), func() { once.Do(func() { close(begun) }) })
 					mu.Lock()
 					defer mu.Unlock()
 					keys = append(keys, sent...)
@@ -175,7 +177,14 @@ func TestFailure_BR20_BR78_KillsAtRandomPointsOfAStreamLoseAndDoubleNothing(t *t
 					}
 				})
 			}
-			<-time.After(rand.N(250 * time.Millisecond)) // the random point is what is tested
+			if round%2 == 1 { // in the other rounds perhaps before the first one is accepted
+				select {
+				case <-begun:
+				case <-time.After(20 * time.Second):
+					t.Fatal("nothing was accepted")
+				}
+			}
+			<-time.After(rand.N(150 * time.Millisecond)) // the random point is what is tested
 			g.kill()
 			wg.Wait()
 		}

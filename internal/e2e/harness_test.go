@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	// at a time would leave the processors idle.
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		parallel.Value.Set("4")
+		parallel.Value.Set("3")
 	}
 	os.Exit(buildAndRun(m))
 }

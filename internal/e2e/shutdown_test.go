@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -63,13 +64,11 @@ func TestContract_Row84_ADrainingGatewayRefusesWorkAndAnswersReads(t *testing.T)
 			t.Fatal(err)
 		}
 		rest := bufio.NewReader(kept)
-		if response, err := http.ReadResponse(rest, nil); err != nil || response.StatusCode != http.StatusServiceUnavailable {
-			t.Errorf("the kept connection: %v, %v", response, err)
-		} else {
-			io.Copy(io.Discard, response.Body)
-			if _, err := rest.ReadByte(); err != io.EOF {
-				t.Errorf("the kept connection was not closed: %v", err)
-			}
+		if status := statusOf(t, rest); status != http.StatusServiceUnavailable {
+			t.Errorf("the kept connection: status %d", status)
+		}
+		if _, err := rest.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Errorf("the kept connection was not closed: %v", err)
 		}
 		if j := g.get("/jobs/running").want(t, http.StatusOK).json(t); j["status"] != "processing" {
 			t.Errorf("the running job is %v", j)
@@ -145,11 +144,24 @@ func keptConnection(t testing.TB, g *gateway) net.Conn {
 	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: sekali\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil || response.Close {
-		t.Fatalf("the connection is not kept: %v, %v", response, err)
+	if status := statusOf(t, bufio.NewReader(conn)); status != http.StatusOK {
+		t.Fatalf("status %d", status)
 	}
 	return conn
+}
+
+// statusOf reads one response from a connection to its end.
+func statusOf(t testing.TB, from *bufio.Reader) int {
+	t.Helper()
+	response, err := http.ReadResponse(from, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode
 }
 
 // One who is told twice does not wait; the job is found by the next gateway.
