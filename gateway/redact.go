@@ -41,8 +41,23 @@ func (c Config) Redacted() Config {
 	return c
 }
 
-// YAML writes the configuration as a file, secrets hidden.
-func (c Config) YAML() ([]byte, error) { return yaml.Marshal(c.Redacted()) }
+// YAML writes the configuration in force as a file: with the defaults of job
+// types filled in, and secrets hidden.
+func (c Config) YAML() ([]byte, error) { return yaml.Marshal(c.effective().Redacted()) }
+
+// effective returns the configuration in which every job type says for itself
+// what it would take from the defaults.
+func (c Config) effective() Config {
+	types := make(map[string]JobType, len(c.JobTypes))
+	for name, t := range c.JobTypes {
+		s := t.settings(c)
+		t.Lease, t.Timeout, t.MaxAttempts, t.Priority = s.Lease, s.Timeout, s.MaxAttempts, &s.Priority
+		t.Backoff, t.Retention, t.OnBusinessKeyConflict = Backoff(s.Backoff), s.Retention, string(s.OnConflict)
+		types[name] = t
+	}
+	c.JobTypes = types
+	return c
+}
 
 // redactAll hides values that often carry credentials; their names may be shown.
 func redactAll(values map[string]string) map[string]string {

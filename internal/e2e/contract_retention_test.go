@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"crypto/rand"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -103,4 +105,115 @@ func TestContract_Row98_ResultExpired(t *testing.T) {
 			t.Errorf("%v", j)
 		}
 	})
+}
+
+// lapse waits until the charge's record has expired, as its database sees it,
+// and fails if the record had been taken away by then.
+func lapse(t *testing.T, g *gateway, key string) {
+	t.Helper()
+	db := g.beside(t)
+	past := `expires_at <= now()`
+	if onSQLite(g.database) {
+		past = `julianday(expires_at) <= julianday('now')`
+	}
+	testenv.Eventually(t, 20*time.Second, "the expiry of "+key, func() bool {
+		return count(t, db, `select count(*) from idempotency_keys where key = $1 and state = 'completed' and `+past, key) == 1
+	})
+}
+
+func TestContract_Row57_Row58_Row59_C31_ExpiredAnswersOfAProxiedRoute(t *testing.T) {
+	for name, more := range map[string]string{"refuse": "", "no tombstone": "tombstone: 0s", "execute": "after_expiry: execute"} {
+		t.Run(name, func(t *testing.T) {
+			onProxy(t, "", fmt.Sprintf("idempotency: {response_retention: 1s, %s}", more), charged, func(t *testing.T, g *gateway, u *upstream) {
+				key := rand.Text()
+				first := g.charge(key).want(t, http.StatusCreated, "Idempotency-Expires:")
+				asked := time.Now()
+				if again := g.charge(key); again.StatusCode == http.StatusCreated {
+					again.isReplayOf(t, key, first)
+					until, err := time.Parse(time.RFC3339Nano, again.Header.Get("Idempotency-Expires"))
+					if left := until.Sub(asked); err != nil || left > time.Second+100*time.Millisecond || left < -20*time.Second {
+						t.Errorf("Idempotency-Expires %v is %v away, %v", until, left, err)
+					}
+				}
+				lapse(t, g, key)
+				a := g.charge(key)
+				if name != "refuse" {
+					a.want(t, http.StatusCreated, "Location: /v1/charges/2").keyed(t, key, false)
+					u.ran(t, key, 2)
+					return
+				}
+				p := a.refused(t, http.StatusUnprocessableEntity, "idempotency-key-retired", false)
+				if at, err := time.Parse(time.RFC3339, fmt.Sprint(p["expired_at"])); err != nil || time.Since(at) < 0 {
+					t.Errorf("expired_at %v: %v", p["expired_at"], err)
+				}
+				u.ran(t, key, 1)
+				reapedProxied(t, g, u, key)
+			})
+		})
+	}
+}
+
+// reapedProxied waits for the reaper, which takes the answer of the key, and
+// neither its tombstone nor a claim that somebody holds.
+func reapedProxied(t *testing.T, g *gateway, u *upstream, key string) {
+	t.Helper()
+	db := g.beside(t)
+	change(t, db, `insert into idempotency_keys (slot, tenant, key, fingerprint, state, owner, claimed_until, expires_at, created_at)
+		select slot, tenant, 'held', fingerprint, 'in_progress', owner, $1, expires_at, created_at from idempotency_keys where key = $2`,
+		time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05.000Z"), key)
+	testenv.Eventually(t, 40*time.Second, "the reaper", func() bool { return metric(g, `sekali_reaped_total{what="responses"} 1`) })
+	if state := text(t, db, `select state from idempotency_keys where key = $1 and response_body is null`, key); state != "retired" {
+		t.Errorf("what is left of the answer is %q", state)
+	}
+	if n := count(t, db, `select count(*) from idempotency_keys where key = 'held' and state = 'in_progress'`); n != 1 {
+		t.Errorf("C31: %d claims are left", n)
+	}
+	g.charge(key).refused(t, http.StatusUnprocessableEntity, "idempotency-key-retired", false)
+	u.ran(t, key, 1)
+}
+
+// How long a job is kept counts from its end, is told, and is the type's.
+func TestContract_Row103_C37_BR24_UnfinishedJobsNeverExpire(t *testing.T) {
+	config := `
+idempotency: {retention: 1s, tombstone: 0s}
+job_types: {kept: {executor: echo, retention: 720h}}`
+	onGateway(t, config, func(t *testing.T, g *gateway) {
+		const later = `{"type":"echo","delay_seconds":3600}`
+		waits := g.submit("waits", later).want(t, http.StatusAccepted, "Idempotency-Expires:")
+		g.submit("kept", `{"type":"kept"}`).want(t, http.StatusAccepted)
+		change(t, g.beside(t), `update jobs set created_at = $1 where key = 'waits'`, "2020-01-01T00:00:00.000Z")
+		change(t, g.beside(t), `update idempotency_keys set created_at = $1 where key = 'waits'`, "2020-01-01T00:00:00.000Z")
+		expire(t, g, "gone", http.StatusNotFound)
+		if j := g.get("/jobs/waits").want(t, http.StatusOK, "Idempotency-Expires:").json(t); j["status"] != "scheduled" || j["expires_at"] != nil {
+			t.Errorf("%v", j)
+		}
+		if again := g.submit("waits", later).want(t, http.StatusAccepted, "Idempotent-Replayed: true", "Idempotency-Expires:"); string(again.body) != string(waits.body) {
+			t.Errorf("%s", again.body)
+		}
+		g.keptFor(t, "kept", `{"type":"kept"}`, 720*time.Hour)
+		if len(g.logLines("idempotency.retention is under an hour: a client that retries later than that runs the job again")) == 0 {
+			t.Error("nobody is warned that a retention of a second is short")
+		}
+	})
+	t.Run("default", func(t *testing.T) {
+		onGateway(t, "", func(t *testing.T, g *gateway) {
+			g.submit("k", echoed)
+			g.keptFor(t, "k", echoed, 168*time.Hour)
+		})
+	})
+}
+
+// keptFor fails unless the finished job says everywhere that it is kept so long.
+func (g *gateway) keptFor(t testing.TB, key, body string, keep time.Duration) {
+	t.Helper()
+	j := g.finished(key)
+	until := instant(t, j["expires_at"])
+	if kept := until.Sub(instant(t, j["finished_at"])); kept != keep {
+		t.Errorf("%s is kept for %v after its end, want %v", key, kept, keep)
+	}
+	for _, a := range []answer{g.get("/jobs/" + key), g.get("/jobs/" + key + "/result"), g.submit(key, body)} {
+		if told, err := time.Parse(time.RFC3339Nano, a.Header.Get("Idempotency-Expires")); err != nil || !told.Equal(until) {
+			t.Errorf("Idempotency-Expires %q, expires_at %v", a.Header.Get("Idempotency-Expires"), until)
+		}
+	}
 }

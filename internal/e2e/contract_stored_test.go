@@ -180,7 +180,7 @@ var (
 		"Idempotent-Replayed": {"true"}, "Idempotency-Key": {`"forged"`}, "Idempotency-Expires": {"2000-01-01T00:00:00Z"}, "Idempotency-Status": {"forged"},
 		"X-Request-Id": {"forged"}, "Cache-Control": {"max-age=3600"}, "Connection": {"X-Hop"}, "X-Hop": {"1"}, "Keep-Alive": {"timeout=5"},
 	}
-	ofTheAnswer = []string{"Cache-Control", "Content-Length", "Date", "Idempotency-Expires", "Idempotency-Key", "Idempotent-Replayed", "Vary", "X-Request-Id"}
+	ofTheAnswer = []string{"Cache-Control", "Content-Length", "Date", "Idempotency-Expires", "Idempotency-Key", "Idempotent-Replayed", "Vary", "X-Content-Type-Options", "X-Request-Id"}
 )
 
 func TestContract_Row53_Row54_C22_C23_HeadersOfAReplay(t *testing.T) {

@@ -383,8 +383,11 @@ func TestExecutor_HTTP_BrokenReceivers(t *testing.T) {
 			g.submit(key, `{"type":"call"}`)
 		}
 		for _, key := range []string{"half", "garbage", "headers", "nothing"} {
-			if j := g.finished(key); j["status"] != "succeeded" || fmt.Sprint(j["attempts"]) != "2" || len(r.of(key)) != 2 || failure(j)[:11] != "connection " {
+			if j := g.finished(key); j["status"] != "succeeded" || fmt.Sprint(j["attempts"]) != "2" || len(r.of(key)) != 2 || j["error"] != nil {
 				t.Errorf("%s: %v", key, j)
+			}
+			if logged := g.failedAttempt(key); !strings.HasPrefix(logged, "connection: ") {
+				t.Errorf("%s: the attempt's error in the log is %q", key, logged)
 			}
 		}
 		if j := g.ended(t, "switch", `{"type":"call"}`); j["status"] != "failed" || len(r.of("switch")) != 1 {
@@ -535,8 +538,11 @@ job_types:
 			g.get("/jobs/"+key+"/result").problem(t, http.StatusNotFound, "job-has-no-result")
 		}
 		for _, code := range []string{"1", "75", "127", "255"} {
-			if j := g.ended(t, "exit-"+code, `{"type":"exits","payload":`+code+`}`); j["status"] != "succeeded" || fmt.Sprint(j["attempts"]) != "2" || !strings.Contains(failure(j), "exited with "+code) {
+			if j := g.ended(t, "exit-"+code, `{"type":"exits","payload":`+code+`}`); j["status"] != "succeeded" || fmt.Sprint(j["attempts"]) != "2" || j["error"] != nil {
 				t.Errorf("exit code %s: %v", code, j)
+			}
+			if logged := g.failedAttempt("exit-" + code); !strings.HasPrefix(logged, "exit-code: ") {
+				t.Errorf("exit code %s: the attempt's error in the log is %q", code, logged)
 			}
 		}
 		if j := g.ended(t, "relative", `{"type":"relative","payload":1}`); j["status"] != "succeeded" {
@@ -761,4 +767,16 @@ func TestFailure_BR85_EveryKindOfJSONGoesRoundUnchanged(t *testing.T) {
 			}
 		}
 	})
+}
+
+// failedAttempt returns the error in the log of the first attempt that failed:
+// a job that has succeeded does not show it any more.
+func (g *gateway) failedAttempt(key string) string {
+	for _, line := range g.logLines("attempt ended") {
+		if line["idempotency_key"] == key && line["outcome"] == "failed" {
+			text, _ := line["error"].(string)
+			return text
+		}
+	}
+	return ""
 }
