@@ -75,6 +75,9 @@ func splitLines(body []byte) [][]byte {
 		if line = bytes.Trim(line, " \t\r\n"); len(line) > 0 {
 			texts = append(texts, line)
 		}
+		if len(texts) > BatchSize {
+			break // too many already: what follows need not be held apart
+		}
 	}
 	return texts
 }
@@ -108,6 +111,9 @@ func splitArray(body []byte) ([][]byte, error) {
 		case c == ',' && depth == 1:
 			texts = append(texts, bytes.TrimSpace(body[start:i]))
 			start = i + 1
+		}
+		if len(texts) > BatchSize {
+			return texts, nil // likewise
 		}
 	}
 	if last := bytes.TrimSpace(body[start : len(body)-1]); len(last) > 0 {

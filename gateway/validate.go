@@ -79,7 +79,7 @@ func (c Config) problems() []Problem {
 func (c Config) checkRetention(k *check) {
 	i := c.Idempotency
 	k.between("idempotency.lease", i.Lease, minLease, maxLease)
-	k.between("idempotency.response_retention", i.ResponseRetention, time.Second, maxRetention)
+	k.between("idempotency.response_retention", i.ResponseRetention, time.Second, year)
 	k.oneOf("idempotency.after_expiry", i.AfterExpiry, middleware.RefuseExpired, middleware.ExecuteExpired)
 	k.between("idempotency.retention", i.Retention, time.Second, maxRetention)
 	k.between("idempotency.tombstone", i.Tombstone, 0, maxRetention)

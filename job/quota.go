@@ -38,7 +38,9 @@ type pending struct {
 	at   time.Time
 }
 
-// NewQuota makes a quota of limit jobs; none if limit is 0. count tells how
+// NewQuota makes a quota of limit jobs; none if limit is 0. Submissions that
+// arrive together are measured against the same count, so the limit can be
+// exceeded by as many as those. count tells how
 // many unfinished jobs a tenant has, and need not count beyond atMost.
 func NewQuota(limit int, clock Clock, count func(ctx context.Context, tenant idempotency.Tenant, atMost int) (int, error)) *Quota {
 	if limit <= 0 {

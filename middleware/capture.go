@@ -42,11 +42,13 @@ type capture struct {
 	limit       int  // of the body that is held back and stored
 	ignoreFlush bool // a flush makes no stream
 
-	header   http.Header // the handler's, until the answer is a stream
-	status   int         // 0 until the handler has decided
-	sent     http.Header // header as it was then
-	body     bytes.Buffer
-	stream   bool // the answer has been begun and is passed on as it comes
+	header http.Header // the handler's, until the answer is a stream
+	status int         // 0 until the handler has decided
+	sent   http.Header // header as it was then
+	body   bytes.Buffer
+	stream bool // the answer has been begun and is passed on as it comes
+	// endless is called when what has begun has no end of its own; may be nil.
+	endless  func()
 	hijacked bool
 }
 
@@ -119,6 +121,9 @@ func (c *capture) declared() int64 {
 
 // begin starts the answer and passes on what was held back.
 func (c *capture) begin() {
+	if c.endless != nil && (c.isEventStream() || c.status == http.StatusSwitchingProtocols) {
+		c.endless()
+	}
 	c.stream = true
 	c.writeHeader()
 	_, _ = c.body.WriteTo(c.w) // the next write meets the same broken connection

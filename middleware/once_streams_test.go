@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/idempotency"
@@ -143,5 +145,37 @@ func TestOnce_ProblemsOfTheHandlerAreReplayed(t *testing.T) {
 	answers(t, again, 404, "Idempotent-Replayed", "true", "Content-Type", "application/problem+json")
 	if first.Body.String() != again.Body.String() {
 		t.Errorf("%s and %s", first.Body, again.Body)
+	}
+}
+
+// Events without end are made for the client that watches them: when it leaves,
+// the handler is told, or it would go on for nobody.
+func TestContract_Row52_Row56_EventsEndWithTheirClient(t *testing.T) {
+	t.Parallel()
+	told := make(chan struct{})
+	server := httptest.NewServer(protect(newStore(), middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: 1\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(told)
+	}))
+	defer server.Close()
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = header("Content-Type", "application/json", "Idempotency-Key", "k")
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	leave()
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Error("the handler was not told that its client has left")
 	}
 }

@@ -46,7 +46,7 @@ func (o *once) run(w http.ResponseWriter, r *http.Request, next http.Handler, cl
 			_ = o.settle(r, claim, o.broken(c))
 		}
 	}()
-	next.ServeHTTP(c, o.forHandler(r))
+	next.ServeHTTP(c, o.whileWatched(r, c))
 	returned = true
 
 	stop()
@@ -56,6 +56,15 @@ func (o *once) run(w http.ResponseWriter, r *http.Request, next http.Handler, cl
 	}
 	landed() // before a slow client has read its answer
 	c.deliver()
+}
+
+// whileWatched is forHandler for a run: events without end are made for who
+// watches them, and end with that client, or they would go on for nobody.
+func (o *once) whileWatched(r *http.Request, c *capture) *http.Request {
+	inner := o.forHandler(r)
+	ctx, cancel := context.WithCancel(inner.Context())
+	c.endless = func() { context.AfterFunc(r.Context(), cancel) }
+	return inner.WithContext(ctx)
 }
 
 // forHandler is the request that the handler gets.

@@ -19,6 +19,10 @@ const txPause = 50 * time.Millisecond
 // errRolledBack makes a store roll back a handler whose answer is not stored.
 var errRolledBack = errors.New("middleware: the handler's answer is not stored")
 
+// errLostSuccess reports a handler that answers with success and opts out of
+// storing it: what it wrote is rolled back with the record.
+var errLostSuccess = errors.New("middleware: a handler under OnceTx cannot succeed and keep its answer from being stored")
+
 // OnceTx is [Once] for handlers that write in the store's own database. The
 // handler gets the transaction from [idempotency.TxOf]: what it writes there and
 // the answer that it gives are one commit, so its effect happens exactly once,
@@ -84,6 +88,10 @@ func (o *onceTx) do(w http.ResponseWriter, r *http.Request, req idempotency.Requ
 		return response, nil
 	})
 	switch {
+	case errors.Is(err, errRolledBack) && c.optedOut() && c.status < http.StatusBadRequest:
+		// Its writes are gone with the record: it must not look like a success.
+		o.Count(Released)
+		return rec, nil, errLostSuccess
 	case errors.Is(err, errRolledBack):
 		o.Count(Released)
 		return rec, c, nil

@@ -116,6 +116,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func Contain(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for segment := range strings.FieldsFuncSeq(r.URL.Path, isSlash) {
+			// Some servers drop what follows a semicolon before they resolve.
+			segment, _, _ = strings.Cut(segment, ";")
 			if segment == "." || segment == ".." {
 				api.WriteError(w, r, api.ErrRouteNotFound)
 				return
@@ -141,6 +143,13 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	h := pr.Out.Header
 	h.Set("Accept-Encoding", "identity")
 	h.Del("Expect") // the body is sent in any case
+	for name := range h {
+		// CGI and its heirs take Sekali_Tenant for Sekali-Tenant.
+		if strings.Contains(name, "_") {
+			h.Del(name)
+			delete(h, name)
+		}
+	}
 	h.Del(tenantHeader)
 	if tenant := idempotency.TenantOf(pr.In.Context()); tenant != "" {
 		h.Set(tenantHeader, string(tenant))
@@ -166,6 +175,7 @@ var markers = []string{
 // receive looks at the upstream's answer before any of it is passed on.
 func (p *Proxy) receive(resp *http.Response) error {
 	h := resp.Header
+	dropTrailers(resp)
 	for _, name := range markers {
 		h.Del(name)
 	}
@@ -211,8 +221,28 @@ func (p *Proxy) readAhead(resp *http.Response) error {
 	}
 	resp.Body = &joined{Reader: bytes.NewReader(head), Closer: resp.Body}
 	resp.ContentLength = int64(len(head)) // known now: no chunks, no flushes
-	resp.Trailer = nil
 	return nil
+}
+
+// dropTrailers keeps headers that come after the body from being passed on: an
+// upstream could set the gateway's markers with them. Those that were not
+// announced appear when the body has been read.
+func dropTrailers(resp *http.Response) {
+	resp.Trailer = nil
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = &withoutTrailers{ReadCloser: resp.Body, resp: resp}
+	}
+}
+
+type withoutTrailers struct {
+	io.ReadCloser
+	resp *http.Response
+}
+
+func (b *withoutTrailers) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.resp.Trailer = nil
+	return n, err
 }
 
 // joined reads from one place and closes another.

@@ -72,7 +72,7 @@ func (s *Records) begin(ctx context.Context, req idempotency.Request, b idempote
 		if try > 0 || !look {
 			n, err := s.claim(ctx, req, claim.Owner, b.Lease)
 			if n > 0 || err != nil {
-				return claim, idempotency.Record{}, err == nil, err
+				return claim, idempotency.Record{}, err == nil, s.forsake(ctx, claim, err)
 			}
 		}
 		row, err := s.r.record(ctx, req.Tenant, req.Key)
@@ -93,10 +93,28 @@ func (s *Records) begin(ctx context.Context, req idempotency.Request, b idempote
 		}
 		taken, rec, done, err := s.takeOver(ctx, req, b, row, claim)
 		if done || err != nil {
-			return taken, rec, err == nil && taken.Owner != "", err
+			return taken, rec, err == nil && taken.Owner != "", s.forsake(ctx, claim, err)
 		}
 	}
 	return idempotency.Claim{}, idempotency.Record{}, false, s.fail("begin", errVanished)
+}
+
+// forsakeTimeout is short of what a client waits for the refusal.
+const forsakeTimeout = time.Second
+
+// forsake gives a claim back that may have been made by a statement whose answer
+// was lost: the caller is told that nothing was decided, nobody else knows the
+// owner token, and a key that nobody works for must not look interrupted later.
+func (s *Records) forsake(ctx context.Context, c idempotency.Claim, err error) error {
+	if !errors.Is(err, job.ErrUnavailable) && !errors.Is(err, job.ErrOutcomeUnknown) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forsakeTimeout)
+	defer cancel()
+	if why := s.Release(ctx, c); why != nil && !errors.Is(why, idempotency.ErrClaimLost) {
+		return errors.Join(err, why)
+	}
+	return err
 }
 
 func (s *Records) sql() *recordStatements { return s.r.engine.records() }

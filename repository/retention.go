@@ -28,8 +28,10 @@ func (o Options) retention() retention {
 	}
 }
 
-// claimsKept is the least time for which a claim is kept that nobody ended.
-const claimsKept = 24 * time.Hour
+// claimsKept is the least time for which a claim is kept that nobody ended: at
+// least as long as an answer would have been, since until then the same key must
+// not run again where that is not allowed. Crashes leave few of them.
+const claimsKept = 366 * 24 * time.Hour
 
 // claims is how long after its beginning a claim is kept that nobody ends, takes
 // over or asks for.

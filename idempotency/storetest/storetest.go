@@ -29,7 +29,7 @@ type Open func(t *testing.T) idempotency.Store
 // cases names cases and runs each with a store of its own.
 type cases map[string]func(t *testing.T, s idempotency.Store)
 
-// Run runs the contract.
+// Run runs the contract: the same for every store, so that they cannot differ (C44).
 func Run(t *testing.T, open Open) {
 	for name, run := range map[string]cases{"claim": claiming, "end": ending, "expiry": expiring} {
 		t.Run(name, func(t *testing.T) {

@@ -202,8 +202,9 @@ func TestFailure_BR44_C36_AnEntityTagIsOfWhatTheClientGets(t *testing.T) {
 	})
 }
 
-// BR-26 as far as there is no call yet that runs a failed job again.
-func TestFailure_BR26_C35_AFailedJobIsNoHiddenRerun(t *testing.T) {
+// BR-21, and BR-26 as far as there is no call yet that runs a failed job again:
+// attempts go by the retry policy alone, and the key stays the job's.
+func TestFailure_BR21_BR26_C35_AFailedJobIsNoHiddenRerun(t *testing.T) {
 	receives := newSink(t)
 	onGateway(t, receives.types(map[string]string{"down": "/status/500"}), func(t *testing.T, g *gateway) {
 		key, body := rand.Text(), `{"type":"down","max_attempts":2}`

@@ -209,6 +209,7 @@ func TestContract_Row1_Rows3to14_HowAKeyIsRead(t *testing.T) {
 
 var uuid7 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
+// C46: what happens without a key where none is required is rows 1 to 3.
 func TestContract_Row2_Row3_Row10_Row13_KeysAsConfigured(t *testing.T) {
 	config := `idempotency: {required: false, max_key_length: 20, key_pattern: "order-[0-9]+|[a-z]{30}"}`
 	onGateway(t, config, func(t *testing.T, g *gateway) {

@@ -91,7 +91,7 @@ func came(t testing.TB, c <-chan answer) answer {
 	panic("unreachable")
 }
 
-// executed fails unless the upstream saw the key so often.
+// ran fails unless the upstream saw the key so often.
 func (u *upstream) ran(t testing.TB, key string, times int) {
 	t.Helper()
 	if n := u.times(key); n != times {
@@ -260,6 +260,7 @@ func TestContract_Row42_C1_C19_BR20_BR23_ADeadGatewaysKeyIsFreeInTime(t *testing
 		killed := time.Now()
 		<-first
 		g = start(t, database, config)
+		served := time.Now()
 		g.do(http.MethodPost, "/v1/charges?x=1", `{"amount":2}`, jsonType, "Idempotency-Key: "+key).
 			refused(t, http.StatusUnprocessableEntity, "idempotency-key-reused", false) // the key stays this request's
 		a := g.charge(key)
@@ -269,9 +270,9 @@ func TestContract_Row42_C1_C19_BR20_BR23_ADeadGatewaysKeyIsFreeInTime(t *testing
 		if a.StatusCode == http.StatusConflict {
 			a = g.settledCharge(t, key)
 		}
-		// A second for the takeover, and some for a machine that is busy.
-		if after := time.Since(killed); after > 8*time.Second {
-			t.Errorf("the key was free after %v", after)
+		// The lease, a second for the takeover, and some for a machine that is busy.
+		if after := min(time.Since(killed)-4*time.Second, time.Since(served)); after > 4*time.Second {
+			t.Errorf("the key was free %v late", after)
 		}
 		a.want(t, http.StatusCreated, "Location: /v1/charges/2").keyed(t, key, false)
 		g.charge(key).isReplayOf(t, key, a)
@@ -332,127 +333,28 @@ func TestContract_Row44_C3_C4_AStoppedGatewayHasLostItsClaim(t *testing.T) {
 	u.ran(t, key, 2)
 }
 
-// C20: an answer that could not be stored is still its client's.
-func TestContract_Row46_C20_AnAnswerThatCannotBeStored(t *testing.T) {
-	for policy, repeated := range map[string]int{"reexecute": http.StatusCreated, "reject": http.StatusUnprocessableEntity} {
-		t.Run(policy, func(t *testing.T) {
-			onProxy(t, "on_interrupted: "+policy, "", charged, func(t *testing.T, g *gateway, u *upstream) {
-				key := rand.Text()
-				repair := breakRecords(t, g, "update", `new.state = 'completed'`)
-				g.charge(key).want(t, http.StatusCreated, "Idempotency-Status: not-recorded", "Location: /v1/charges/1").keyed(t, key, false)
-				if n := g.measured("sekali_keyed_runs_total", `outcome="not_recorded"`); n != 1 {
-					t.Errorf("%v runs counted as not recorded", n)
-				}
-				repair()
-				a := g.settledCharge(t, key).want(t, repeated)
-				if policy == "reject" {
-					a.refused(t, repeated, "idempotency-outcome-unknown", false) // row 43
-				}
-				u.ran(t, key, map[string]int{"reexecute": 2, "reject": 1}[policy])
-			})
-		})
-	}
-}
-
-// breakRecords makes the database refuse to write records, until repair.
-func breakRecords(t testing.TB, g *gateway, event, when string) (repair func()) {
-	t.Helper()
-	db := g.beside(t)
-	if onSQLite(g.database) {
-		change(t, db, fmt.Sprintf(`create trigger broken before %s on idempotency_keys when %s begin select raise(abort, 'broken'); end`, event, when))
-		return func() { change(t, db, `drop trigger broken`) }
-	}
-	change(t, db, `create or replace function broken() returns trigger language plpgsql as $$ begin raise exception 'broken'; end $$`)
-	change(t, db, fmt.Sprintf(`create trigger broken before %s on idempotency_keys for each row when (%s) execute function broken()`, event, when))
-	return func() { change(t, db, `drop trigger broken on idempotency_keys`) }
-}
-
-// C21: without its store the gateway runs nothing, unless a rule says so.
-func TestContract_Row47_Row48_Row50_C21_TheStoreIsAway(t *testing.T) {
+// C34, BR-08: a key that a route asks for is a key that it honours.
+func TestContract_Row1_Row3_Row18_C34_BR08_EveryKeyedRouteHonoursItsKey(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		u := newUpstream(t, charged)
-		config := u.rule("") + fmt.Sprintf("  - {match: POST /open/*, upstream: %q, fail_open: true}\n", u.URL)
-		var g *gateway
-		var away, silent func() (back func())
-		if onSQLite(database) {
-			g = start(t, database, config)
-			away = func() func() { return breakRecords(t, g, "insert", "true") }
-			silent = func() func() { return lockOut(t, g) } // nobody can write for as long
-		} else {
-			w := newWire(t, database)
-			g = start(t, w.url, config)
-			g.database = database
-			broken := func(decide func([]byte) fate) func() { w.rule(decide); return func() { w.rule(nil) } }
-			away = func() func() { return broken(func([]byte) fate { return cut }) }
-			silent = func() func() {
-				again := make(chan struct{})
-				undo := broken(func([]byte) fate { <-again; return pass })
-				return func() { undo(); close(again) }
+		config := "proxy:\n"
+		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+			config += fmt.Sprintf("  - {match: %s /v1/*, upstream: %q}\n", method, u.URL)
+		}
+		g := start(t, database, config)
+		for _, route := range []string{"POST /jobs", "POST /v1/a", "PUT /v1/a", "PATCH /v1/a", "DELETE /v1/a"} {
+			method, path, _ := strings.Cut(route, " ")
+			key := rand.Text()
+			g.do(method, path, echoBody, jsonType).refused(t, http.StatusBadRequest, "idempotency-key-missing", false)
+			g.do(method, path, echoBody, jsonType, `Idempotency-Key: ""`).refused(t, http.StatusBadRequest, "idempotency-key-invalid", false)
+			first := g.do(method, path, echoBody, jsonType, "Idempotency-Key: "+key).keyed(t, key, false)
+			again := g.do(method, path, echoBody, jsonType, "Idempotency-Key: "+key).want(t, first.StatusCode).keyed(t, key, true)
+			if !bytes.Equal(first.body, again.body) || first.StatusCode/100 != 2 {
+				t.Errorf("%s: %d %s, then %s", route, first.StatusCode, first.body, again.body)
 			}
-		}
-		open := func(key string) answer {
-			return g.do(http.MethodPost, "/open/charges", `{"amount":1}`, jsonType, "Idempotency-Key: "+key)
-		}
-		closedKey, openKey := rand.Text(), rand.Text()
-		back := away()
-		g.charge(closedKey).keyed(t, closedKey, false).refused(t, http.StatusServiceUnavailable, "idempotency-store-unavailable", true)
-		for n := range 2 {
-			open(openKey).want(t, http.StatusCreated, "Idempotency-Status: unprotected", "Idempotent-Replayed: false", fmt.Sprintf("Location: /v1/charges/%d", n+1))
-		}
-		back()
-		u.ran(t, closedKey, 0)
-		lines := g.logLines("store away: the request runs unprotected")
-		if len(lines) != 2 || lines[0]["level"] != "WARN" || lines[0]["idempotency_key"] != openKey {
-			t.Errorf("lines in the log: %v", lines)
-		}
-		testenv.Eventually(t, 20*time.Second, "the store is back", func() bool { return g.charge(closedKey).StatusCode == http.StatusCreated })
-		u.ran(t, closedKey, 1)
-		if n := g.measured("sekali_keyed_runs_total", `outcome="unprotected"`); n != 2 {
-			t.Errorf("%v runs counted as unprotected", n)
-		}
-
-		key := rand.Text()
-		back = silent()
-		began := time.Now()
-		a := g.charge(key)
-		if took := time.Since(began); took > 6*time.Second { // two, and some for a machine that is busy
-			t.Errorf("a silent store held the request for %v", took)
-		}
-		if a.StatusCode != http.StatusConflict { // who cannot write in time may have to wait for a rival
-			a.refused(t, http.StatusServiceUnavailable, "idempotency-store-unavailable", true)
-		}
-		back()
-		u.ran(t, key, 0)
-		testenv.Eventually(t, 20*time.Second, "the store is back", func() bool { return g.charge(key).StatusCode == http.StatusCreated })
-		u.ran(t, key, 1)
-	})
-}
-
-// A client that leaves takes nothing with it: neither the upstream's work nor
-// the answer for those who ask again (BR-22).
-func TestContract_Row56_BR22_TheClientLeavesBeforeTheAnswer(t *testing.T) {
-	var held doors
-	left := make(chan string, 2)
-	answer := func(w http.ResponseWriter, r *http.Request, n int) {
-		held.pass(r)
-		if r.Context().Err() != nil {
-			left <- r.URL.Path
-		}
-		charged(w, r, n)
-	}
-	onProxy(t, "", "", answer, func(t *testing.T, g *gateway, u *upstream) {
-		key := rand.Text()
-		conn := g.dial(t)
-		_, _ = io.WriteString(conn, "POST /v1/charges?x=1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nIdempotency-Key: "+key+"\r\nContent-Length: 12\r\n\r\n{\"amount\":1}")
-		u.awaited(key)
-		_ = conn.Close()
-		g.charge(key, "Prefer: wait=1").inUse(t, key) // a second in which nobody cancels anything
-		close(held.of(key))
-		a := g.settledCharge(t, key).want(t, http.StatusCreated, "Location: /v1/charges/1").keyed(t, key, true)
-		g.charge(key).isReplayOf(t, key, a)
-		u.ran(t, key, 1)
-		if len(left) != 0 {
-			t.Error("the upstream's call was given up")
+			if path != "/jobs" {
+				u.ran(t, key, 1)
+			}
 		}
 	})
 }
