@@ -88,12 +88,9 @@ var errNoArray = &ValidationError{Errors: []FieldError{{Rule: ruleKind, Detail: 
 // be JSON, or a cut could fall where nobody meant one; what else is asked of
 // JSON here is asked of each element.
 func splitArray(body []byte) ([][]byte, error) {
-	if !json.Valid(body) {
-		return nil, notJSON(errors.New("api: batch is not JSON"))
-	}
-	body = bytes.TrimSpace(body)
-	if body[0] != '[' {
-		return nil, errNoArray
+	body, err := arrayOf(body)
+	if err != nil {
+		return nil, err
 	}
 	var texts [][]byte
 	depth, quoted, start := 0, false, 1
@@ -120,6 +117,18 @@ func splitArray(body []byte) ([][]byte, error) {
 		texts = append(texts, last)
 	}
 	return texts, nil
+}
+
+// arrayOf returns the text of a JSON array without what surrounds it.
+func arrayOf(body []byte) ([]byte, error) {
+	if !json.Valid(body) {
+		return nil, notJSON(errors.New("api: batch is not JSON"))
+	}
+	body = bytes.TrimSpace(body)
+	if body[0] != '[' {
+		return nil, errNoArray
+	}
+	return body, nil
 }
 
 // item reads one element as if its members but the key had been the body of a

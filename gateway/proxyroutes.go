@@ -54,7 +54,7 @@ func (p *parts) proxyKeys(rule ProxyRule) middleware.KeyPolicy {
 
 func (p *parts) onceOptions(rule ProxyRule) middleware.Options {
 	return middleware.Options{
-		Lease: p.cfg.Idempotency.Lease, Keep: p.cfg.Idempotency.ResponseRetention, AfterExpiry: p.cfg.Idempotency.AfterExpiry,
+		Lease: p.cfg.Idempotency.Lease, Keep: p.cfg.Idempotency.ResponseRetention, Now: p.clock.Now, AfterExpiry: p.cfg.Idempotency.AfterExpiry,
 		On5xx: rule.On5xx, OnInterrupted: rule.OnInterrupted, FailOpen: rule.FailOpen,
 		IgnoreFlush: true, // the reverse proxy flushes whatever is chunked
 		Waiters:     p.places, Stopping: p.stopping,

@@ -163,3 +163,29 @@ func TestFingerprint_FramesItsParts(t *testing.T) {
 		}
 	})
 }
+
+// FuzzFingerprint: two requests share a fingerprint exactly if they are the same.
+func FuzzFingerprint(f *testing.F) {
+	f.Add("POST", "/jobs", "a=1", "application/json", "{}", "POST", "/jobs", "a=1", "application/json", "{}")
+	f.Add("POST", "/a", "", "b", "c", "POST", "/", "a", "b", "c")
+	f.Add("PO", "ST/", "", "", "", "POST", "/", "", "", "")
+	f.Fuzz(func(t *testing.T, m1, p1, q1, t1, b1, m2, p2, q2, t2, b2 string) {
+		one := idempotency.NewFingerprint(m1, p1, url.Values{"q": {q1}}, t1, []byte(b1))
+		other := idempotency.NewFingerprint(m2, p2, url.Values{"q": {q2}}, t2, []byte(b2))
+		target := m1 == m2 && p1 == p2 && q1 == q2
+		body := t1 == t2 && b1 == b2
+		want := ""
+		switch {
+		case !target:
+			want = idempotency.PartTarget
+		case !body:
+			want = idempotency.PartBody
+		}
+		if got := one.Differs(other); got != want {
+			t.Errorf("differs in %q, want %q", got, want)
+		}
+		if stored, err := idempotency.ParseFingerprint(one.Bytes()); err != nil || stored != one {
+			t.Errorf("stored and read: %v", err)
+		}
+	})
+}

@@ -85,6 +85,9 @@ type Options struct {
 	Lease time.Duration
 	// Keep is how long a response can be replayed; 0 means 24 h.
 	Keep time.Duration
+	// Now is the store's time, for Idempotency-Expires on a first answer; nil
+	// leaves it out there. A replay has it in any case.
+	Now func() time.Time
 	// StoreTimeout bounds each use of the store; 0 means 2 s.
 	StoreTimeout time.Duration
 	// MaxWait is the longest Prefer: wait that is granted; 0 means 30 s.

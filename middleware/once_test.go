@@ -357,3 +357,17 @@ func TestOnce_RefusesImpossibleOptions(t *testing.T) {
 		}()
 	}
 }
+
+// A first answer that is stored says until when, as its replays do.
+func TestContract_KeyedResponses_AFirstAnswerTellsItsExpiry(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	options := middleware.Options{Keep: time.Hour, Now: func() time.Time { return now }}
+	h := protect(newStore(), options, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Idempotency-Key") == "broken" {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	})
+	answers(t, send(h, keyedAs("k", "{}")), 200, "Idempotency-Expires", "2026-03-01T13:00:00Z")
+	answers(t, send(h, keyedAs("broken", "{}")), 502, "Idempotency-Expires", "")
+}

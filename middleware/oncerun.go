@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/idempotency"
 )
 
@@ -51,8 +52,13 @@ func (o *once) run(w http.ResponseWriter, r *http.Request, next http.Handler, cl
 
 	stop()
 	c.seal()
-	if status := o.settle(r, claim, o.ended(c)); status != "" {
+	end := o.ended(c)
+	status := o.settle(r, claim, end)
+	switch {
+	case status != "":
 		w.Header().Set("Idempotency-Status", status)
+	case o.Now != nil && (end.outcome == Stored || end.outcome == NotRetained):
+		api.SetExpires(w.Header(), o.Now().Add(o.Keep))
 	}
 	landed() // before a slow client has read its answer
 	c.deliver()
