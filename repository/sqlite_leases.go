@@ -82,9 +82,11 @@ func keep(held []job.Lease, rows func(job.Lease) (int64, error)) (map[job.ID]boo
 }
 
 // The statements of an ending. $4 is the worker whose leases have not run out;
-// "" where that does not matter.
+// "" where that does not matter. The clock is read once: "materialized" keeps
+// now() from being called again where its result is used.
 const (
 	finishOneSQL = `
+with clock as materialized (select now() as instant)
 insert into finished_jobs (slot, id, tenant, key, key_slot, type, state, payload, business_key, operation_key,
   callback_url, priority, run_at, deadline, timeout_ms, max_attempts, attempt, generation, version,
   token, worker_id, last_error, created_at, started_at, claimed_at,
@@ -92,8 +94,9 @@ insert into finished_jobs (slot, id, tenant, key, key_slot, type, state, payload
 select slot, id, tenant, key, key_slot, type, $5, payload, business_key, operation_key,
   callback_url, priority, run_at, deadline, timeout_ms, max_attempts, attempt, generation, version + 1,
   token, worker_id, case when $5 <> 'succeeded' then coalesce($6, last_error) end, created_at, started_at, claimed_at,
-  nullif($7, ''), nullif($8, ''), $9, $10, $11, case when $12 > 0 then later($12) end, now(), later($13)
-from jobs
+  nullif($7, ''), nullif($8, ''), $9, $10, $11, case when $12 > 0 then after(clock.instant, $12) end,
+  clock.instant, after(clock.instant, $13)
+from jobs, clock
 where slot = $1 and id = $2 and token = $3 and state = 'processing' and worker_id <> $4`
 
 	attemptOneSQL = `

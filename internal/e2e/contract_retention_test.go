@@ -126,7 +126,7 @@ func TestContract_Row57_Row58_Row59_C31_ExpiredAnswersOfAProxiedRoute(t *testing
 		t.Run(name, func(t *testing.T) {
 			onProxy(t, "", fmt.Sprintf("idempotency: {response_retention: 1s, %s}", more), charged, func(t *testing.T, g *gateway, u *upstream) {
 				key := rand.Text()
-				first := g.charge(key).want(t, http.StatusCreated, "Idempotency-Expires:")
+				first := g.charge(key).want(t, http.StatusCreated, "Idempotency-Expires: *")
 				asked := time.Now()
 				if again := g.charge(key); again.StatusCode == http.StatusCreated {
 					again.isReplayOf(t, key, first)
