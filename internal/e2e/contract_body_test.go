@@ -117,7 +117,7 @@ func TestContract_SectionG_TimesOfASubmission(t *testing.T) {
 		future := time.Now().Add(time.Hour).In(time.FixedZone("", -9*3600-30*60)).Truncate(time.Second)
 		n := 0
 		key := func() string { n++; return fmt.Sprintf("t-%d", n) }
-		for _, past := range []string{at(-2*time.Second), at(-time.Hour), "0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999999+14:00"} {
+		for _, past := range []string{at(-2 * time.Second), at(-time.Hour), "0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999999+14:00"} {
 			doc := g.submit(key(), fmt.Sprintf(`{"type":"echo","run_at":%q}`, past)).want(t, http.StatusAccepted, "Job-Status: pending").json(t)
 			if doc["run_at"] != doc["created_at"] {
 				t.Errorf("%s: the past means now: %v", past, doc)
