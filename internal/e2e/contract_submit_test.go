@@ -222,7 +222,17 @@ func lockOut(t testing.TB, g *gateway) (unlock func()) {
 func TestContract_Row67_BR06_AnAcceptThatCannotWriteInTime(t *testing.T) {
 	onGateway(t, "dispatcher: {slots: 0}", func(t *testing.T, g *gateway) {
 		unlock := lockOut(t, g)
-		for _, a := range g.together(t, "br06", echoBody, echoBody) {
+		// On SQLite requests queue for the one writer, and each one's turn takes
+		// the busy timeout: the second of two would reach the limit of row 50.
+		both := [][]string{{echoBody, echoBody}}
+		if strings.HasPrefix(g.database, "sqlite:") {
+			both = [][]string{{echoBody}, {echoBody}}
+		}
+		var answers []answer
+		for _, bodies := range both {
+			answers = append(answers, g.together(t, "br06", bodies...)...)
+		}
+		for _, a := range answers {
 			a.keyed(t, "br06", false).refused(t, http.StatusConflict, "idempotency-key-in-use", true)
 			if after := a.Header.Get("Retry-After"); len(after) != 1 || after < "1" || after > "5" {
 				t.Errorf("Retry-After %q", after)
