@@ -615,7 +615,7 @@ func peakMemory(t testing.TB, g *gateway) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
 	if err != nil {
-		t.Skip("needs /proc")
+		t.Fatal(err) // the tests run on Linux
 	}
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
 	kib, err := strconv.Atoi(strings.Fields(rest)[0])
