@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -98,8 +97,7 @@ type gateway struct {
 	exit     error
 	database string
 
-	mu  sync.Mutex
-	log bytes.Buffer
+	log string // file that the process writes its log into
 }
 
 // start runs `sekali serve` and returns once it serves. The process is ended
@@ -125,19 +123,24 @@ func launch(t testing.TB, database, config string) *gateway {
 	if err := os.WriteFile(file, merge(t, testDefaults, config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{t: t, exited: make(chan struct{}), database: database}
+	g := &gateway{t: t, exited: make(chan struct{}), database: database, log: filepath.Join(t.TempDir(), "log")}
 	g.cmd = exec.Command(program, "serve", "--config", file)
 	g.cmd.Dir = t.TempDir()
 	g.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + g.cmd.Dir, "DATABASE_URL=" + database, "GORACE=exitcode=66 halt_on_error=1 atexit_sleep_ms=0"}
-	stderr, err := g.cmd.StderrPipe()
+	// A file and not a pipe: what is logged before an answer can be read after it.
+	log, err := os.Create(g.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.cmd.Stdout = os.Stdout
+	defer log.Close()
+	g.cmd.Stdout, g.cmd.Stderr = os.Stdout, log
 	if err := g.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go g.read(stderr)
+	go func() {
+		g.exit = g.cmd.Wait()
+		close(g.exited)
+	}()
 	t.Cleanup(func() {
 		g.kill()
 		if strings.Contains(g.logged(), "WARNING: DATA RACE") {
@@ -148,21 +151,6 @@ func launch(t testing.TB, database, config string) *gateway {
 		}
 	})
 	return g
-}
-
-func (g *gateway) read(stderr io.Reader) {
-	lines := bufio.NewReader(stderr)
-	for {
-		line, err := lines.ReadBytes('\n')
-		g.mu.Lock()
-		g.log.Write(line)
-		g.mu.Unlock()
-		if err != nil {
-			break
-		}
-	}
-	g.exit = g.cmd.Wait()
-	close(g.exited)
 }
 
 // serving is closed once the log says where the gateway serves.
@@ -189,9 +177,11 @@ func (g *gateway) serving() <-chan struct{} {
 
 // logged returns what the gateway has written to its log.
 func (g *gateway) logged() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.log.String()
+	text, err := os.ReadFile(g.log)
+	if err != nil {
+		g.t.Errorf("read the log of the gateway: %v", err)
+	}
+	return string(text)
 }
 
 // logLines returns the log lines with the message, decoded.
