@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes sure that the programs which the tests start are on this machine:
-# Postgres 14 or newer, Redis, a C compiler (the race detector needs cgo), and
-# Python and Node for the example receivers. Does nothing when they are; else
-# installs them with apt-get where it may, without starting any service. The
-# tests start their own servers, on free ports and with temporary files.
+# Postgres 14 or newer, Redis, a C compiler (the race detector needs cgo), Python
+# and Node for the example receivers, and libfaketime for a database whose clock
+# is wrong. Does nothing when they are; else installs them with apt-get where it
+# may, without starting any service. The tests start their own servers, on free
+# ports and with temporary files.
 set -euo pipefail
 
 oldest_postgres=14
@@ -27,6 +28,14 @@ has_c_compiler() {
 	has "$cc" && echo '#include <stdlib.h>' | "$cc" -E - >/dev/null 2>&1
 }
 
+has_faketime() {
+	local library
+	for library in /usr/lib/*/faketime/libfaketime.so.1 /usr/lib*/faketime/libfaketime.so.1; do
+		[ -e "$library" ] && return 0
+	done
+	return 1
+}
+
 find_missing() {
 	missing=()
 	[ -n "${SEKALI_TEST_POSTGRES_URL:-}" ] || has_postgres || missing+=(postgresql-15)
@@ -34,6 +43,7 @@ find_missing() {
 	has_c_compiler || missing+=(gcc libc6-dev)
 	has python3 || missing+=(python3)
 	has node || missing+=(nodejs)
+	has_faketime || missing+=(libfaketime)
 }
 
 give_up() {

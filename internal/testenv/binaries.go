@@ -1,12 +1,14 @@
 package testenv
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"time"
 )
 
 // oldestPostgres is the oldest major version that Sekali supports, and so the
@@ -71,6 +73,30 @@ func postgresMajor(bin string) int {
 		return 0
 	}
 	return major
+}
+
+// faketimeLibraries is where systems keep libfaketime: Debian, Red Hat.
+var faketimeLibraries = []string{
+	"/usr/lib/*/faketime/libfaketime.so.1",
+	"/usr/lib*/faketime/libfaketime.so.1",
+}
+
+// fakeClock returns the environment of a program whose clock is ahead. Durations
+// stay as they are, and so do the times of files.
+func fakeClock(ahead time.Duration) ([]string, error) {
+	for _, pattern := range faketimeLibraries {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("testenv: look for %s: %w", pattern, err)
+		}
+		if len(found) > 0 {
+			return []string{
+				"LD_PRELOAD=" + found[0], fmt.Sprintf("FAKETIME=%+d", int64(ahead.Seconds())),
+				"FAKETIME_DONT_FAKE_MONOTONIC=1", "NO_FAKE_STAT=1",
+			}, nil
+		}
+	}
+	return nil, errors.New("testenv: libfaketime was not found: install the package libfaketime (scripts/test-deps.sh does so)")
 }
 
 func redisProgram() (string, error) {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // maxConnections is for many packages at once that each open a few pools.
@@ -40,18 +41,24 @@ var settings = map[string]string{
 }
 
 // PostgresOption changes how a private Postgres is started.
-type PostgresOption func(settings map[string]string)
+type PostgresOption func(s *PostgresServer)
 
 // WithSetting sets one of the server's settings, for example log_statement.
 func WithSetting(name, value string) PostgresOption {
-	return func(settings map[string]string) { settings[name] = value }
+	return func(s *PostgresServer) { s.settings[name] = value }
+}
+
+// WithClock lets the server's clock differ from everybody else's by the offset.
+// It needs libfaketime.
+func WithClock(offset time.Duration) PostgresOption {
+	return func(s *PostgresServer) { s.clock = offset }
 }
 
 // WithFsync makes every commit wait for the disk, as in production. It is slow,
 // and needed only where the time of a commit itself is looked at.
 func WithFsync() PostgresOption {
-	return func(settings map[string]string) {
-		settings["fsync"], settings["full_page_writes"] = "on", "on"
+	return func(s *PostgresServer) {
+		s.settings["fsync"], s.settings["full_page_writes"] = "on", "on"
 	}
 }
 
@@ -61,6 +68,7 @@ type PostgresServer struct {
 	folder   *folder
 	owner    *syscall.Credential // nil: as we are
 	settings map[string]string
+	clock    time.Duration // what the server's clock is ahead
 	password string
 	port     int
 	process  *process
@@ -79,7 +87,7 @@ func StartPostgres(options ...PostgresOption) (*PostgresServer, error) {
 		s.settings[name] = value
 	}
 	for _, option := range options {
-		option(s.settings)
+		option(s)
 	}
 	if s.folder, err = newFolder("postgres"); err != nil {
 		return nil, err
@@ -218,6 +226,13 @@ func (s *PostgresServer) run(port int) error {
 	}
 	defer log.Close()
 	cmd := s.command("postgres", "-D", s.dataFolder(), "-p", strconv.Itoa(port))
+	if s.clock != 0 {
+		faked, err := fakeClock(s.clock)
+		if err != nil {
+			return err
+		}
+		cmd.Env = append(cmd.Env, faked...)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	if s.process, err = start(cmd); err != nil {
 		return err

@@ -86,8 +86,8 @@ func (p *process) end(signal os.Signal) error {
 	if p.ended() {
 		return nil
 	}
-	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("testenv: signal %s: %w", p.cmd.Path, err)
+	if err := p.send(signal); err != nil {
+		return err
 	}
 	timeout := time.NewTimer(stopTimeout)
 	defer timeout.Stop()
@@ -99,6 +99,14 @@ func (p *process) end(signal os.Signal) error {
 		<-p.done
 		return errors.Join(fmt.Errorf("testenv: %s did not end in %s", p.cmd.Path, stopTimeout), err)
 	}
+}
+
+// send sends the signal. A process that has ended already is no error.
+func (p *process) send(signal os.Signal) error {
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("testenv: signal %s: %w", p.cmd.Path, err)
+	}
+	return nil
 }
 
 // freePort returns a port of the loopback address that nobody listens on now.

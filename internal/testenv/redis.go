@@ -57,9 +57,16 @@ func (s *RedisServer) Restart() error {
 	return nil
 }
 
+// Freeze stops the server's process: connections stand and are taken, and nothing
+// is answered. Thaw lets it go on.
+func (s *RedisServer) Freeze() error { return s.process.send(syscall.SIGSTOP) }
+
+// Thaw takes a Freeze back, and does nothing to a server that runs.
+func (s *RedisServer) Thaw() error { return s.process.send(syscall.SIGCONT) }
+
 // Stop ends the server for good and removes its files.
 func (s *RedisServer) Stop() error {
-	return errors.Join(s.process.end(syscall.SIGTERM), s.folder.remove())
+	return errors.Join(s.Thaw(), s.process.end(syscall.SIGTERM), s.folder.remove())
 }
 
 func (s *RedisServer) address() string {

@@ -55,6 +55,21 @@ func Redis(t testing.TB) string {
 	return s.URL()
 }
 
+// OwnRedis starts a Redis of this test alone, which ends with it.
+func OwnRedis(t testing.TB) *RedisServer {
+	t.Helper()
+	s, err := StartRedis()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 // SQLite returns the URL of a database file of this test alone, not created yet,
 // which is removed when the test ends.
 func SQLite(t testing.TB) string {

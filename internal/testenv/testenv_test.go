@@ -93,6 +93,14 @@ func TestStartRedis(t *testing.T) {
 	if !listens(t, server.URL()) {
 		t.Fatal("the server does not listen")
 	}
+	succeed(t, server.Freeze)
+	if answers(t, server.URL()) {
+		t.Error("the frozen server answers")
+	}
+	succeed(t, server.Thaw)
+	if !answers(t, server.URL()) {
+		t.Error("the thawed server does not answer")
+	}
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -186,6 +194,26 @@ func readAddresses(t *testing.T, out interface{ Read([]byte) (int, error) }) []s
 	return strings.Fields(text.String())
 }
 
+// answers reports whether a PING is answered soon.
+func answers(t *testing.T, address string) bool {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond)) // half a second is long for a PING
+	_, err = conn.Read(make([]byte, 16))
+	return err == nil
+}
+
 func listens(t *testing.T, address string) bool {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -236,6 +264,13 @@ func query(t *testing.T, db *sql.DB, statement string) string {
 		t.Fatalf("%s: %v", statement, err)
 	}
 	return value
+}
+
+func succeed(t *testing.T, do func() error) {
+	t.Helper()
+	if err := do(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func stop(t *testing.T, end func() error) {
