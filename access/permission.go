@@ -11,14 +11,16 @@ type Permission string
 
 // The permissions. Each route of the gateway needs one of them.
 const (
-	Submit Permission = "submit" // POST /jobs and /jobs/batch
-	Read   Permission = "read"   // read jobs and their results
-	Proxy  Permission = "proxy"  // call proxied routes
-	All    Permission = "*"      // everything, also what later versions add
+	Submit  Permission = "submit"  // POST /jobs and /jobs/batch, and cancel jobs
+	Read    Permission = "read"    // read jobs, their results and timelines, and how executors stand
+	Operate Permission = "operate" // retry and resolve jobs
+	Manage  Permission = "manage"  // pause and resume job types, for all tenants
+	Proxy   Permission = "proxy"   // call proxied routes
+	All     Permission = "*"       // everything, also what later versions add
 )
 
 // known lists what can be given.
-var known = []Permission{Submit, Read, Proxy, All}
+var known = []Permission{Submit, Read, Operate, Manage, Proxy, All}
 
 // Permissions are all that a token may be used for. Words that this version
 // does not know permit nothing here.

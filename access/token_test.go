@@ -69,6 +69,9 @@ func TestPermissions(t *testing.T) {
 	if p.String() != "submit,read,future" || !p.Allow(access.Submit) || p.Allow(access.Proxy) || p.Allow(access.All) {
 		t.Errorf("%v", p)
 	}
+	if p.Allow(access.Operate) || p.Allow(access.Manage) {
+		t.Errorf("%v retries or pauses", p)
+	}
 	if all := access.SplitPermissions("*"); !all.Allow(access.Proxy) || !all.Allow("future") {
 		t.Errorf("%v", all)
 	}

@@ -222,7 +222,7 @@ type BatchResult struct {
 // request of its own would have been answered.
 func ResultOf(item BatchItem, receipt job.Receipt) BatchResult {
 	response := receipt.Record.Response
-	if receipt.Alias {
+	if receipt.Duplicate() {
 		response = Current(receipt.Job)
 	}
 	return BatchResult{

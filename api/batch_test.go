@@ -178,7 +178,7 @@ func TestWriteBatch(t *testing.T) {
 	item.Request.Key = "k"
 	stored := job.Receipt{Job: j, Record: idempotency.Record{Response: api.Accepted(j)}}
 	alias := stored
-	alias.Alias = true
+	alias.Alias, alias.Record.Response = true, idempotency.Response{}
 	nameless := api.BatchItem{Err: idempotency.ErrKeyMissing}
 	w := httptest.NewRecorder()
 	api.WriteBatch(w, []api.BatchResult{

@@ -25,6 +25,7 @@ const (
 	ruleCharset   = "charset"
 	ruleExclusive = "exclusive"
 	ruleUnknown   = "unknown"
+	ruleOneOf     = "one_of"
 )
 
 // DecodeDraft reads the body of POST /jobs. now is what "at most a year ahead"
@@ -42,8 +43,10 @@ func DecodeDraft(body []byte, now time.Time) (job.Draft, error) {
 
 func decodeMembers(members []member, now time.Time) (job.Draft, error) {
 	var s Submission
-	problems := s.fill(members)
-	problems = append(problems, s.check(now, problems)...)
+	problems := submissions.decode(members, &s)
+	if s.RunAt != nil && s.RunAt.After(now.AddDate(1, 0, 0)) {
+		problems = append(problems, FieldError{"/run_at", ruleRange, mustBe(submissions.fields["run_at"])})
+	}
 	if len(problems) > 0 {
 		return job.Draft{}, &ValidationError{Errors: sortErrors(problems)}
 	}
@@ -91,35 +94,51 @@ func notJSON(err error) error {
 	return &idempotency.JSONError{Reason: idempotency.ReasonJSON, Err: err}
 }
 
-// fields of Submission, by the names of the members that they take.
-var fields = func() map[string]reflect.StructField {
-	byName := map[string]reflect.StructField{}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Submission]()) {
-		byName[memberName(f)] = f
+// A form is a document that clients send: its members by name, each with its
+// rules in the tags of a struct.
+type form struct {
+	name   string
+	fields map[string]reflect.StructField
+}
+
+// submissions are the bodies of POST /jobs.
+var submissions = formOf[Submission]("a submission")
+
+func formOf[T any](name string) form {
+	f := form{name: name, fields: map[string]reflect.StructField{}}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		f.fields[memberName(field)] = field
 	}
-	return byName
-}()
+	return f
+}
 
 func memberName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
 
-// fill puts the members into s and returns those that do not fit. A null is
-// left out: it means the same as an absent member.
-func (s *Submission) fill(members []member) []FieldError {
+// decode puts the members into the document, a pointer to the form's struct, and
+// returns everything that is wrong with them.
+func (f form) decode(members []member, document any) []FieldError {
+	misfits := f.fill(members, reflect.ValueOf(document).Elem())
+	return append(misfits, f.check(document, misfits)...)
+}
+
+// fill puts the members into the struct and returns those that do not fit. A
+// null is left out: it means the same as an absent member.
+func (f form) fill(members []member, into reflect.Value) []FieldError {
 	var problems []FieldError
 	seen := map[string]bool{}
 	for _, m := range members {
-		field, known := fields[m.name]
+		field, known := f.fields[m.name]
 		switch {
 		case !known:
-			problems = append(problems, unknownMember(m.name))
+			problems = append(problems, f.unknown(m.name))
 		case seen[m.name]:
 			problems = append(problems, FieldError{pointerTo(m.name), idempotency.ReasonDuplicate, "must not stand here twice"})
 		case string(m.value) == "null":
 		default:
-			target := reflect.ValueOf(s).Elem().FieldByIndex(field.Index).Addr().Interface()
+			target := into.FieldByIndex(field.Index).Addr().Interface()
 			if decodeMember(m.value, target) != nil {
 				problems = append(problems, FieldError{pointerTo(m.name), kindOrRange(field, m.value), mustBe(field)})
 			}
@@ -146,9 +165,9 @@ func decodeMember(value json.RawMessage, target any) error {
 	return nil
 }
 
-func unknownMember(name string) FieldError {
-	detail := "is not a member of a submission"
-	for known := range fields {
+func (f form) unknown(name string) FieldError {
+	detail := "is not a member of " + f.name
+	for known := range f.fields {
 		if strings.EqualFold(name, known) {
 			detail += "; write it as " + known
 		}
@@ -181,36 +200,35 @@ var validate = func() *validator.Validate {
 // check applies the rules of the struct's tags to all that could be decoded. A
 // member that could not is not nil to its sender: no rule may call it absent
 // (BR-35).
-func (s *Submission) check(now time.Time, misfits []FieldError) []FieldError {
+func (f form) check(document any, misfits []FieldError) []FieldError {
 	var problems []FieldError
 	var failed validator.ValidationErrors
-	if err := validate.Struct(s); err != nil && !errors.As(err, &failed) {
-		panic("api: rules of a submission are malformed: " + err.Error())
+	if err := validate.Struct(document); err != nil && !errors.As(err, &failed) {
+		panic("api: rules of " + f.name + " are malformed: " + err.Error())
 	}
-	for _, f := range failed {
-		problem := broken(f)
+	for _, broken := range failed {
+		problem := f.broken(broken)
 		if !slices.ContainsFunc(misfits, func(m FieldError) bool { return m.Pointer == problem.Pointer }) {
 			problems = append(problems, problem)
 		}
 	}
-	if s.RunAt != nil && s.RunAt.After(now.AddDate(1, 0, 0)) {
-		problems = append(problems, FieldError{"/run_at", ruleRange, mustBe(fields["run_at"])})
-	}
 	return problems
 }
 
-func broken(f validator.FieldError) FieldError {
-	name := f.Field()
-	detail := mustBe(fields[name])
-	switch f.Tag() {
+func (f form) broken(e validator.FieldError) FieldError {
+	name := e.Field()
+	detail := mustBe(f.fields[name])
+	switch e.Tag() {
 	case "required":
-		return FieldError{pointerTo(name), ruleRequired, "must be given: " + fields[name].Tag.Get("allowed")}
+		return FieldError{pointerTo(name), ruleRequired, "must be given: " + f.fields[name].Tag.Get("allowed")}
 	case "excluded_with":
 		return FieldError{pointerTo(name), ruleExclusive, "must not be given together with run_at"}
 	case "printascii":
 		return FieldError{pointerTo(name), ruleCharset, detail}
+	case "oneof":
+		return FieldError{pointerTo(name), ruleOneOf, detail}
 	}
-	if f.Kind() == reflect.String {
+	if e.Kind() == reflect.String {
 		return FieldError{pointerTo(name), ruleLength, detail}
 	}
 	return FieldError{pointerTo(name), ruleRange, detail}
@@ -232,11 +250,16 @@ func (s *Submission) draft() job.Draft {
 	if s.DelaySeconds != nil {
 		d.Delay = time.Duration(*s.DelaySeconds) * time.Second
 	}
-	if s.TimeoutSeconds != nil {
-		timeout := time.Duration(*s.TimeoutSeconds) * time.Second
-		d.Timeout = &timeout
-	}
+	d.Timeout, d.ExpiresIn = seconds(s.TimeoutSeconds), seconds(s.ExpiresInSeconds)
 	return d
+}
+
+func seconds(n *int64) *time.Duration {
+	if n == nil {
+		return nil
+	}
+	d := time.Duration(*n) * time.Second
+	return &d
 }
 
 func integer(n *int64) *int {

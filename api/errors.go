@@ -16,6 +16,8 @@ import (
 var (
 	// ErrRouteNotFound: no resource has this path.
 	ErrRouteNotFound = errors.New("api: route not found")
+	// ErrExecutorNotFound: no job type has this name.
+	ErrExecutorNotFound = errors.New("api: executor not found")
 	// ErrShuttingDown: this process takes no new work.
 	ErrShuttingDown = errors.New("api: shutting down")
 	// ErrBodyUnreadable: the body broke off or is malformed on the wire.
@@ -145,11 +147,17 @@ var table = []rule{
 		Detail: "No job type of this name is configured here. The key was not used up.",
 		Errors: []FieldError{{Pointer: "/type", Rule: "configured", Detail: "must name a configured job type"}},
 	}),
-	is(job.ErrNotFound, Problem{
-		Code: "job-not-found", Status: http.StatusNotFound, Title: "There is no such job",
-		Detail: "No job has this key.",
-	}),
+	of(keyPart),
+	of(boundElsewhere), // before what it is too: no job was accepted under the key
+	is(job.ErrNotFound, jobNotFound),
 	of(jobExpired),
+	is(job.ErrNotRetryable, notRetryable),
+	is(job.ErrNotResolvable, notResolvable),
+	is(job.ErrAlreadyFinished, alreadyFinished),
+	is(ErrExecutorNotFound, Problem{
+		Code: "executor-not-found", Status: http.StatusNotFound, Title: "There is no such executor",
+		Detail: "No job type of this name is configured here, and none has unfinished jobs.",
+	}),
 	of(businessKeyConflict),
 	of(notFinished),
 	of(noResult),
@@ -181,6 +189,11 @@ var table = []rule{
 	of(rateLimited),
 	is(job.ErrQuota, tooManyPending),
 	of(rejected), // last: it wraps what may have a problem of its own
+}
+
+var jobNotFound = Problem{
+	Code: "job-not-found", Status: http.StatusNotFound, Title: "There is no such job",
+	Detail: "No job has this key.",
 }
 
 // internal is what any other error is: its text is for the log alone.
@@ -225,6 +238,10 @@ func problemOf(err error, method string) Problem {
 			p = found
 			break
 		}
+	}
+	var about *JobError
+	if p.ofJob && errors.As(err, &about) {
+		p.Job, p.JobStatus = JobURL(about.Key), string(about.Status)
 	}
 	if p.Code == codeUnavailable && (method == http.MethodGet || method == http.MethodHead) {
 		p.Code = codeUnavailableReads

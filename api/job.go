@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"mime"
 	"net/http"
@@ -25,6 +26,7 @@ func FromJob(j job.Job, withBodies bool) Job {
 		Generation:    j.Generation,
 		Version:       j.Version,
 		BusinessKey:   optional(j.BusinessKey),
+		OperationKey:  optional(j.OperationKey),
 		Priority:      j.Priority,
 		Outcome:       optional(j.Outcome),
 		DuplicateOf:   optional(j.DuplicateOf),
@@ -35,9 +37,7 @@ func FromJob(j job.Job, withBodies bool) Job {
 		NextAttemptAt: optionalTime(j.NextAttemptAt),
 		WorkerID:      optional(j.WorkerID),
 		ExpiresAt:     optionalTime(j.ExpiresAt),
-	}
-	if j.LastError != nil {
-		doc.Error = &AttemptProblem{Code: j.LastError.Code, Detail: j.LastError.Detail, Attempt: j.LastError.Attempt}
+		Error:         attemptProblem(j.LastError),
 	}
 	if withBodies {
 		doc.Payload = j.Payload
@@ -64,6 +64,10 @@ func JobURL(key idempotency.Key) string { return "/jobs/" + url.PathEscape(strin
 func Accepted(j job.Job) idempotency.Response {
 	return jobResponse(http.StatusAccepted, j, false)
 }
+
+// Document is the job as JSON, with its payload and result: what a job that
+// compensates it gets as its payload.
+func Document(j job.Job) []byte { return bytes.TrimSpace(FromJob(j, true).document()) }
 
 // Current is the answer 200 with the job as it is now.
 func Current(j job.Job) idempotency.Response { return jobResponse(http.StatusOK, j, true) }

@@ -17,7 +17,7 @@ import (
 func finishedJob() job.Job {
 	return job.Job{
 		ID: "01987654-0000-7000-8000-000000000001", Tenant: "default", Key: "order-42", Type: "invoice_generate",
-		Status: job.Succeeded, Payload: []byte(`{ "a" : 1.0 }`), BusinessKey: `4","error":2`,
+		Status: job.Succeeded, Payload: []byte(`{ "a" : 1.0 }`), BusinessKey: `4","error":2`, OperationKey: "evt:1",
 		RunAt: now, MaxAttempts: 10, Attempts: 2, Generation: 1, Version: 4, WorkerID: "w1",
 		LastError: &job.Failure{Code: "timeout", Detail: "The attempt took too long.", Attempt: 1},
 		Outcome:   job.DuplicateIgnored, DuplicateOf: "order-41",
@@ -30,7 +30,7 @@ func finishedJob() job.Job {
 func TestWriteJob_IsTheDocument(t *testing.T) {
 	t.Parallel()
 	const want = `{"id":"01987654-0000-7000-8000-000000000001","key":"order-42","type":"invoice_generate","status":"succeeded",` +
-		`"attempts":2,"max_attempts":10,"generation":1,"version":4,"business_key":"4\",\"error\":2","operation_key":null,"priority":0,` +
+		`"attempts":2,"max_attempts":10,"generation":1,"version":4,"business_key":"4\",\"error\":2","operation_key":"evt:1","priority":0,` +
 		`"payload":{ "a" : 1.0 },"result":{"html":"<b>", "n": 9007199254740993}` + "\n" +
 		`,"error":{"code":"timeout","detail":"The attempt took too long.","attempt":1},"outcome":"duplicate_ignored","duplicate_of":"order-41",` +
 		`"created_at":"2026-03-01T12:00:00Z","run_at":"2026-03-01T12:00:00Z","started_at":"2026-03-01T12:00:01Z",` +
@@ -42,7 +42,7 @@ func TestWriteJob_IsTheDocument(t *testing.T) {
 
 func written(j job.Job) string {
 	w := httptest.NewRecorder()
-	api.WriteJob(w, j)
+	api.WriteJob(w, 200, j)
 	return w.Body.String()
 }
 

@@ -38,6 +38,7 @@ type Problem struct {
 	allow    []string // 405 only
 	closing  bool     // the connection is of no more use
 	keyed    bool     // Job is the one of the request's key
+	ofJob    bool     // Job is the one that a JobError names
 	location string   // of the first answer
 }
 

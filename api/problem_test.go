@@ -52,6 +52,12 @@ func TestWriteError_Table(t *testing.T) {
 		{"Contract_Row60", fmt.Errorf("%w: %w", idempotency.ErrCorrupt, secret), "POST", 500, "idempotency-record-corrupt", "", false},
 		{"Contract_Row69", &api.ValidationError{Errors: []api.FieldError{{Pointer: "/x"}}}, "POST", 400, "validation-failed", "", false},
 		{"Contract_Row71", job.ErrUnknownType, "POST", 400, "unknown-job-type", "", false},
+		{"Contract_Row75", &api.JobError{Key: "k", Err: job.ErrNotRetryable}, "POST", 422, "job-not-retryable", "", false},
+		{"Contract_Row75a", fmt.Errorf("x: %w", job.ErrNotResolvable), "POST", 422, "job-not-resolvable", "", false},
+		{"Contract_Row80 a key that is bound to another's job", &job.AliasError{Holder: "k"}, "POST", 404, "job-not-found", "", false},
+		{"Contract_Row102", &api.JobError{Err: job.ErrAlreadyFinished}, "POST", 422, "job-already-finished", "", false},
+		{"Contract_Row114", api.ErrExecutorNotFound, "GET", 404, "executor-not-found", "", false},
+		{"a payload without its type's key", &job.KeyPartError{Key: "business_key", Path: "a"}, "POST", 400, "validation-failed", "", false},
 		{"Contract_Row80", &job.BusinessKeyError{Holder: "a/b"}, "POST", 409, "business-key-conflict", "5", true},
 		{"Contract_Row82", fmt.Errorf("accept: %w", errors.Join(job.ErrUnavailable, secret)), "POST", 503, "idempotency-store-unavailable", "2", true},
 		{"Contract_Row83", job.ErrOutcomeUnknown, "POST", 503, "idempotency-outcome-unknown-retry", "1", true},
@@ -161,6 +167,30 @@ func TestWriteError_Members(t *testing.T) {
 		t.Parallel()
 		if _, p := write(keyed, &job.BusinessKeyError{Holder: "holder"}); p.Job != "/jobs/holder" {
 			t.Errorf("problem is %+v", p)
+		}
+	})
+	t.Run("the job that an error is about is named where the problem is the job's", func(t *testing.T) {
+		t.Parallel()
+		_, p := write(keyed, &api.JobError{Key: "j/k", Status: job.Succeeded, Err: job.ErrAlreadyFinished})
+		if p.Job != "/jobs/j%2Fk" || p.JobStatus != "succeeded" || p.IdempotencyKey != "a/b" {
+			t.Errorf("problem is %+v", p)
+		}
+		for _, err := range []error{job.ErrNotFound, job.ErrUnavailable, job.ErrUnknownType} {
+			if _, p := write(keyed, &api.JobError{Key: "j", Err: err}); p.Job != "" || p.JobStatus != "" {
+				t.Errorf("%v: problem is %+v", err, p)
+			}
+		}
+		if _, p := write(keyed, &api.JobError{Key: "j", Err: &job.BusinessKeyError{Holder: "h"}}); p.Job != "/jobs/h" {
+			t.Errorf("problem is %+v", p)
+		}
+	})
+	t.Run("what lacks in the payload is pointed at", func(t *testing.T) {
+		t.Parallel()
+		for path, pointer := range map[string]string{"order_id": "/payload/order_id", "lines[0].sku": "/payload/lines/0/sku", "": "/payload", "[1][2]": "/payload/1/2"} {
+			_, p := write(keyed, &job.KeyPartError{Key: "operation_key", Path: path, Reason: "is missing"})
+			if len(p.Errors) != 1 || p.Errors[0].Pointer != pointer || p.Errors[0].Rule != "operation_key" || !strings.Contains(p.Errors[0].Detail, "is missing") {
+				t.Errorf("%s: problem is %+v", path, p)
+			}
 		}
 	})
 	t.Run("a mismatch where keys make no jobs names none", func(t *testing.T) {

@@ -40,6 +40,12 @@ func SetRetryAfter(h http.Header, wait time.Duration) {
 	h.Set("Retry-After", strconv.FormatInt(wholeSeconds(wait), 10))
 }
 
+// SetAge tells how old an answer is that did not come from the database, in
+// whole seconds.
+func SetAge(h http.Header, age time.Duration) {
+	h.Set("Age", strconv.FormatInt(int64(max(age, 0)/time.Second), 10))
+}
+
 func wholeSeconds(d time.Duration) int64 {
 	return int64((max(d, 0) + time.Second - 1) / time.Second)
 }

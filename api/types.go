@@ -11,14 +11,15 @@ import (
 // The tag allowed says in words what validate checks: it is what a client reads
 // about a value that is refused.
 type Submission struct {
-	Type           *string         `json:"type" validate:"required,min=1,max=255" allowed:"the name of a job type, a string of 1 to 255 characters"`
-	Payload        json.RawMessage `json:"payload,omitempty" allowed:"any JSON value"`
-	BusinessKey    *string         `json:"business_key,omitempty" validate:"omitnil,min=1,max=255,printascii" allowed:"a string of 1 to 255 printable ASCII characters"`
-	RunAt          *time.Time      `json:"run_at,omitempty" allowed:"an RFC 3339 time at most a year ahead"`
-	DelaySeconds   *int64          `json:"delay_seconds,omitempty" validate:"omitnil,min=0,max=31536000,excluded_with=RunAt" allowed:"an integer from 0 to 31536000"`
-	Priority       *int64          `json:"priority,omitempty" validate:"omitnil,min=-100,max=100" allowed:"an integer from -100 to 100"`
-	MaxAttempts    *int64          `json:"max_attempts,omitempty" validate:"omitnil,min=1,max=1000" allowed:"an integer from 1 to 1000"`
-	TimeoutSeconds *int64          `json:"timeout_seconds,omitempty" validate:"omitnil,min=1,max=86400" allowed:"an integer from 1 to 86400"`
+	Type             *string         `json:"type" validate:"required,min=1,max=255" allowed:"the name of a job type, a string of 1 to 255 characters"`
+	Payload          json.RawMessage `json:"payload,omitempty" allowed:"any JSON value"`
+	BusinessKey      *string         `json:"business_key,omitempty" validate:"omitnil,min=1,max=255,printascii" allowed:"a string of 1 to 255 printable ASCII characters"`
+	RunAt            *time.Time      `json:"run_at,omitempty" allowed:"an RFC 3339 time at most a year ahead"`
+	DelaySeconds     *int64          `json:"delay_seconds,omitempty" validate:"omitnil,min=0,max=31536000,excluded_with=RunAt" allowed:"an integer from 0 to 31536000"`
+	ExpiresInSeconds *int64          `json:"expires_in_seconds,omitempty" validate:"omitnil,min=0,max=31536000" allowed:"an integer from 0 to 31536000"`
+	Priority         *int64          `json:"priority,omitempty" validate:"omitnil,min=-100,max=100" allowed:"an integer from -100 to 100"`
+	MaxAttempts      *int64          `json:"max_attempts,omitempty" validate:"omitnil,min=1,max=1000" allowed:"an integer from 1 to 1000"`
+	TimeoutSeconds   *int64          `json:"timeout_seconds,omitempty" validate:"omitnil,min=1,max=86400" allowed:"an integer from 1 to 86400"`
 }
 
 // Job is a job as it stands. Status and Outcome are open sets: a reader must

@@ -34,10 +34,10 @@ func WriteJSON(w http.ResponseWriter, status int, document any) {
 	writeBody(w, status, encode(document))
 }
 
-// WriteJob writes 200 with the job as it is now.
-func WriteJob(w http.ResponseWriter, j job.Job) {
+// WriteJob writes the job as it is now.
+func WriteJob(w http.ResponseWriter, status int, j job.Job) {
 	w.Header().Set("Content-Type", jsonType)
-	writeBody(w, http.StatusOK, FromJob(j, true).document())
+	writeBody(w, status, FromJob(j, true).document())
 }
 
 // WriteResult writes 200 with what an executor returned, as it returned it.

@@ -15,12 +15,14 @@ import (
 	"github.com/sekali/sekali/executor"
 	"github.com/sekali/sekali/internal/telemetry"
 	"github.com/sekali/sekali/job"
+	"github.com/sekali/sekali/lock"
 )
 
 // Work is how jobs of one type are run: the type's settings and exactly one of
 // the two executors.
 type Work struct {
 	Settings  job.Settings
+	Kind      string // of the executor, as the configuration names it
 	Execute   executor.Executor
 	ExecuteTx executor.TxExecutor
 }
@@ -33,9 +35,10 @@ type Versions interface {
 // Config is what a Dispatcher needs. Fields without a stated default are
 // required.
 type Config struct {
-	Leases   job.Leases
-	Versions Versions
-	Work     map[job.Type]Work
+	Leases     job.Leases
+	Versions   Versions
+	Operations job.Operations
+	Work       map[job.Type]Work
 	// Unknown is for jobs of types that this process does not know, whose worker
 	// was lost: somebody must move them on.
 	Unknown job.Settings
@@ -58,6 +61,22 @@ type Config struct {
 	// Retention is what takes away jobs and records that have outlived their
 	// time; nil: this process leaves that to others.
 	Retention Retention
+	// Locker gives the locks that types ask for; nil: none is taken.
+	Locker lock.Locker
+	// Events stores what leaves no other trace of a job; nil: nobody does.
+	Events job.EventLog
+	// Clock dates the events; nil: they get the time at which they are stored.
+	Clock job.Clock
+	// Repeats are flushed to the timeline; nil: none are counted.
+	Repeats *job.Repeats
+	// Executors is told that this process is alive and what it has done; nil:
+	// nobody is.
+	Executors Reporter
+	// Cache is told of jobs that have moved, after the commit; nil: nobody is.
+	Cache job.StatusCache
+	// Compensation makes the job that follows one that has failed, nil if none
+	// does; it needs the job's payload. nil: none ever does.
+	Compensation func(job.Job) *job.Submission
 }
 
 // Dispatcher claims jobs and runs them. See the package comment.
@@ -69,7 +88,10 @@ type Dispatcher struct {
 	claimed atomic.Pointer[time.Time] // last time that claiming worked
 	ready   *ready
 	due     chan struct{} // wakes the promoter
+	freed   chan struct{} // wakes the unblocker
 	running *running
+	events  *eventBuffer
+	tallies *tallies
 	base    context.Context // parent of all attempts; ends only when the process gives up on them
 	giveUp  context.CancelFunc
 }
@@ -81,12 +103,6 @@ const (
 	abandonAfter  = time.Second
 	handBackAfter = 800 * time.Millisecond
 )
-
-const promoteBatch = 1000
-
-// rescueBatch bounds one look at expired leases; the rescuer looks again at
-// once while it finds full batches.
-const rescueBatch = 500
 
 // New returns a Dispatcher that does nothing yet.
 func New(c Config) (*Dispatcher, error) {
@@ -109,13 +125,30 @@ func New(c Config) (*Dispatcher, error) {
 	c.Heartbeat = cmp.Or(c.Heartbeat, shortest/3, time.Second)
 	base, giveUp := context.WithCancel(context.Background()) //nolint:forbidigo // attempts outlive the context that stops claiming
 	return &Dispatcher{
-		Config: c, types: types, ready: newReady(), due: make(chan struct{}, 1),
-		running: newRunning(), base: base, giveUp: giveUp,
+		Config: c, types: types, ready: newReady(), due: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+		running: newRunning(), events: newEventBuffer(), tallies: newTallies(), base: base, giveUp: giveUp,
 	}, nil
 }
 
 // Wake tells that a job of the type may be claimable now. It never blocks.
 func (d *Dispatcher) Wake(t job.Type) { d.ready.mark(t) }
+
+// Cancel tells the attempt under the lease, if it runs in this process, that
+// somebody asked to cancel it; another process learns it with its next heartbeat.
+func (d *Dispatcher) Cancel(l job.Lease) {
+	if a := d.running.get(l); a != nil {
+		a.askCancel()
+	}
+}
+
+// Moved tells that somebody other than this dispatcher moved the job, after the
+// commit.
+func (d *Dispatcher) Moved(j job.Job) {
+	if d.Cache != nil {
+		d.Cache.Put(j)
+	}
+	d.freeBusinessKey(j)
+}
 
 // Running returns how many jobs this process runs now.
 func (d *Dispatcher) Running() int { return d.running.count() }
@@ -127,7 +160,7 @@ const healthyFor = 4 * failMost
 
 // Healthy returns an error if this process should be claiming jobs and is not.
 func (d *Dispatcher) Healthy(context.Context) error {
-	if d.Slots == 0 || len(d.types) == 0 {
+	if !d.runs() {
 		return nil
 	}
 	last := d.claimed.Load()
@@ -156,25 +189,54 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			wg.Go(func() { l.run(ctx, d.Log, d.loopFailed) })
 		}
 	}
-	start(tending, &tenders, loop{name: "watcher", every: d.PollInterval, step: d.watch})
-	if d.Retention != nil {
-		start(claiming, &claimers, loop{name: "reaper", every: reapEvery, step: d.reap})
-	}
-	if d.Slots > 0 && len(d.types) > 0 {
-		start(tending, &tenders, loop{name: "heartbeat", every: d.Heartbeat, step: d.beat})
-		start(claiming, &claimers,
-			loop{name: "claim", every: d.PollInterval, wake: d.ready.signal, step: d.claim},
-			loop{name: "promoter", every: d.PollInterval, wake: d.due, step: d.promote},
-			loop{name: "rescuer", every: d.rescueEvery(), step: d.rescue})
-	}
+	start(tending, &tenders, d.tending()...)
+	start(claiming, &claimers, d.claiming()...)
 	<-ctx.Done()
 	err := d.drain(doneOf(&claimers))
 	stopTending()
+	d.leave()
 	if !waitFor(doneOf(&tenders), tendAfter) {
 		err = errors.Join(err, errors.New("dispatcher: the database does not answer the last heartbeat"))
 	}
 	return err
 }
+
+// claiming are the loops that bring work in; they end when the process is told
+// to stop.
+func (d *Dispatcher) claiming() []loop {
+	var loops []loop
+	if d.Retention != nil {
+		loops = append(loops, loop{name: "reaper", every: reapEvery, step: d.reap})
+	}
+	if !d.runs() {
+		return loops
+	}
+	return append(loops,
+		loop{name: "claim", every: d.PollInterval, wake: d.ready.signal, step: d.claim},
+		loop{name: "promoter", every: d.PollInterval, wake: d.due, step: d.promote},
+		loop{name: "unblocker", every: d.PollInterval, wake: d.freed, step: d.unblock},
+		loop{name: "deadlines", every: d.PollInterval, step: d.expire},
+		loop{name: "rescuer", every: d.rescueEvery(), step: d.rescue})
+}
+
+// tending are the loops that running attempts and waiting clients need until
+// the end.
+func (d *Dispatcher) tending() []loop {
+	loops := []loop{
+		{name: "watcher", every: d.PollInterval, step: d.watch},
+		{name: "timeline", every: d.PollInterval, step: d.record},
+	}
+	if !d.runs() {
+		return loops
+	}
+	return append(loops,
+		loop{name: "heartbeat", every: d.Heartbeat, step: d.beat},
+		loop{name: "locks", every: d.Heartbeat, step: d.refreshLocks},
+		loop{name: "report", every: reportEvery, step: d.reportSelf})
+}
+
+// runs reports whether this process runs jobs at all.
+func (d *Dispatcher) runs() bool { return d.Slots > 0 && len(d.types) > 0 }
 
 // tendAfter bounds the wait for statements of the last loops: they go on in a
 // database that is silent, and must not hold up the end of the process.
@@ -260,13 +322,14 @@ func (d *Dispatcher) claim(ctx context.Context) (time.Duration, error) {
 }
 
 func (d *Dispatcher) claimSome(ctx context.Context, t job.Type, want int) (int, error) {
+	asked := time.Now()
 	claimed, err := d.Leases.Claim(ctx, t, want, d.WorkerID, d.Work[t].Settings.Lease)
 	if err != nil {
 		return 0, fmt.Errorf("claim %s: %w", t, err)
 	}
 	d.Metrics.Claimed.WithLabelValues(string(t)).Add(float64(len(claimed)))
 	for _, c := range claimed {
-		d.start(c)
+		d.start(c, asked)
 	}
 	return len(claimed), nil
 }
@@ -281,45 +344,6 @@ func (d *Dispatcher) nextOf(set map[job.Type]bool) job.Type {
 			return t
 		}
 	}
-}
-
-// promote makes due jobs claimable and sleeps until the next one is due.
-func (d *Dispatcher) promote(ctx context.Context) (time.Duration, error) {
-	types, next, err := d.Leases.Promote(ctx, promoteBatch)
-	if err != nil {
-		return 0, fmt.Errorf("promote: %w", err)
-	}
-	d.ready.mark(types...)
-	return next, nil
-}
-
-// promoteIn makes the promoter look again after a delay shorter than its
-// interval, so that a short backoff does not wait for the next poll.
-func (d *Dispatcher) promoteIn(delay time.Duration) {
-	if delay >= d.PollInterval {
-		return
-	}
-	select {
-	case d.due <- struct{}{}:
-	default:
-	}
-}
-
-// watch wakes waiters whose jobs another process moved: one statement for all
-// of them.
-func (d *Dispatcher) watch(ctx context.Context) (time.Duration, error) {
-	ids := d.Waiters.IDs()
-	if len(ids) == 0 {
-		return 0, nil
-	}
-	versions, err := d.Versions.Versions(ctx, ids)
-	if err != nil {
-		return 0, fmt.Errorf("watch: %w", err)
-	}
-	for id, v := range versions {
-		d.Waiters.Changed(id, v)
-	}
-	return 0, nil
 }
 
 func (d *Dispatcher) loopFailed(name string) { d.Metrics.LoopErrors.WithLabelValues(name).Inc() }

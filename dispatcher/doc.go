@@ -22,9 +22,20 @@
 // work is done keeps its heartbeat until the end is written: slow writes must
 // not make finished work run again.
 //
+// Before it runs: the attempt takes its lock, if its type asks for one, and the
+// business operation that the job names. If another job has one of them, the job
+// is put off, uncounted. If nobody knows what an earlier attempt did, and the type
+// wants that asked, the receiver is asked first. The lock is no fence: without it
+// the lease alone carries on, and a lock that is lost ends the attempt.
+//
+// When somebody cancels it: the heartbeat brings the request, and the attempt's
+// context ends with the cause job.ErrCancelled. A decision that did not know of it
+// is refused by the database and made again. Work that is done stays done.
+//
 // When it ends: package job decides (succeeded, retrying, failed), one fenced
 // statement applies it. A transactional executor's writes and the end of its
-// job are one commit.
+// job are one commit. The job that undoes a failed one is accepted in the commit
+// that ends it. Only then is the lock given back, and everybody told.
 //
 // When its process dies: the lease runs out. The rescuer, in every process,
 // looks for leases that ended more than a grace ago and moves those jobs on,

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,12 +17,11 @@ func (d *Dispatcher) beat(ctx context.Context) (time.Duration, error) {
 	for _, a := range d.running.all() {
 		byLease[a.work.Settings.Lease] = append(byLease[a.work.Settings.Lease], a)
 	}
+	var failed error
 	for length, attempts := range byLease {
-		if err := d.extend(ctx, length, attempts); err != nil {
-			return 0, err
-		}
+		failed = errors.Join(failed, d.extend(ctx, length, attempts))
 	}
-	return 0, nil
+	return 0, failed
 }
 
 func (d *Dispatcher) extend(ctx context.Context, length time.Duration, attempts []*attempt) error {
@@ -34,18 +34,36 @@ func (d *Dispatcher) extend(ctx context.Context, length time.Duration, attempts 
 	if err != nil {
 		return fmt.Errorf("extend %d leases: %w", len(held), err)
 	}
+	last := lastTokens(attempts)
 	for _, a := range attempts {
-		extended, ours := kept[a.ID]
-		switch {
-		case extended:
+		k, ours := kept[a.ID]
+		if a.Lease.Token != last[a.ID] {
+			k, ours = job.Kept{}, false
+		}
+		if k.Extended { // else the trust runs on
 			a.trustFrom(asked)
-		case ours: // not prolonged this time: the trust runs on
-		case !a.settling.Load() && d.running.has(a.Lease): // else it was settled while we asked
+		}
+		if k.CancelRequested {
+			a.askCancel()
+		}
+		if !ours && !a.settling.Load() && d.running.has(a.Lease) { // else it was settled while we asked
 			d.Metrics.StaleCalls.WithLabelValues("extend").Inc()
+			d.note(a.Claimed, job.EventHeartbeatLost, nil)
 			a.lose()
 		}
 	}
 	return nil
+}
+
+// lastTokens are the highest tokens of the attempts' jobs. A job that was taken
+// from this process may have come back to it while the first attempt is still on
+// its way out, and what the heartbeat keeps of a job is its last lease.
+func lastTokens(attempts []*attempt) map[job.ID]int64 {
+	last := make(map[job.ID]int64, len(attempts))
+	for _, a := range attempts {
+		last[a.ID] = max(last[a.ID], a.Lease.Token)
+	}
+	return last
 }
 
 // trustFrom lets the attempt trust its lease anew from the given moment.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/sekali/sekali/dispatcher"
 	"github.com/sekali/sekali/job"
 )
 
@@ -41,8 +40,8 @@ func (a *attic) seen() []time.Time {
 	return append([]time.Time(nil), a.batches...)
 }
 
-func reaping(a *attic) func(*dispatcher.Config) {
-	return func(c *dispatcher.Config) { c.Retention, c.Slots = a, 0 }
+func reaping(a *attic) func(*world) {
+	return func(w *world) { w.cfg.Retention, w.cfg.Slots = a, 0 }
 }
 
 // TestFailure_BR77_ReapingLeavesRoom: full batches follow each other with a
@@ -53,7 +52,6 @@ func TestFailure_BR77_ReapingLeavesRoom(t *testing.T) {
 		a := &attic{jobs: 3500}
 		w := setup(t, nil, reaping(a))
 		elapse(5 * time.Second)
-		synctest.Wait()
 		batches := a.seen()
 		if len(batches) != 4 || a.jobs != 0 {
 			t.Fatalf("%d batches in five seconds, %d jobs left", len(batches), a.jobs)
@@ -70,7 +68,6 @@ func TestFailure_BR77_ReapingLeavesRoom(t *testing.T) {
 		a.jobs = 1
 		a.mu.Unlock()
 		elapse(time.Minute)
-		synctest.Wait()
 		if n := len(a.seen()); a.jobs != 0 || n < 4+5 || n > 4+8 {
 			t.Errorf("%d batches in another minute, %d jobs left", n-4, a.jobs)
 		}
@@ -86,7 +83,6 @@ func TestReaper_GoesOnAfterErrors(t *testing.T) {
 		a := &attic{jobs: 1, fails: 3}
 		w := setup(t, nil, reaping(a))
 		elapse(10 * time.Second)
-		synctest.Wait()
 		if a.jobs != 0 {
 			t.Errorf("%d jobs left after %d tries", a.jobs, len(a.seen()))
 		}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -16,6 +17,10 @@ const (
 	lostCode   = "lost"
 	lostDetail = "the worker was lost: its lease ended before the attempt did"
 )
+
+// rescueBatch bounds one look at expired leases; the rescuer looks again at
+// once while it finds full batches.
+const rescueBatch = 500
 
 func (d *Dispatcher) rescueEvery() time.Duration {
 	shortest := time.Duration(0)
@@ -36,17 +41,7 @@ func (d *Dispatcher) rescue(ctx context.Context) (time.Duration, error) {
 	found := len(expired)
 	d.Metrics.RunningPastLease.Set(float64(found))
 	expired = slices.DeleteFunc(expired, d.tended)
-	var endings []job.Ending
-	var requeues []job.Requeue
-	for _, c := range expired {
-		ending, requeue := d.rescued(c)
-		if ending != nil {
-			endings = append(endings, *ending)
-		} else {
-			requeues = append(requeues, *requeue)
-		}
-	}
-	if err := d.apply(ctx, expired, endings, requeues); err != nil {
+	if err := d.moveOn(ctx, expired); err != nil {
 		return 0, err
 	}
 	d.Metrics.RunningPastLease.Set(float64(found - len(expired)))
@@ -64,22 +59,30 @@ func (d *Dispatcher) tended(c job.Claimed) bool {
 }
 
 // rescued decides what becomes of a job whose lease ran out.
-func (d *Dispatcher) rescued(c job.Claimed) (*job.Ending, *job.Requeue) {
+func (d *Dispatcher) rescued(c job.Claimed) job.Decision {
 	settings := d.settings(c.Type)
 	if c.WorkerID == d.WorkerID && !d.running.hasLost(c.Lease) {
 		// Claimed for us by a statement whose answer was lost: never started.
-		release := settings.Release(c)
-		release.IfExpired = true
-		return nil, &release
+		return settings.Release(c, nil)
 	}
-	ending, requeue := settings.Fail(c, job.AttemptLost,
-		job.Failure{Code: lostCode, Detail: lostDetail}, &job.AttemptError{Code: lostCode, Permanent: false})
-	if ending != nil {
-		ending.IfExpired = true
-		return ending, nil
+	decision := settings.Fail(c, job.AttemptLost, &job.AttemptError{Code: lostCode, Detail: lostDetail, Unknown: true})
+	if _, known := d.Work[c.Type]; !known {
+		leaveInDoubt(&decision, c)
 	}
-	requeue.IfExpired = true
-	return nil, requeue
+	return decision
+}
+
+// leaveInDoubt is for jobs of types that this process does not know, in the midst
+// of an upgrade: what their type says of an unknown outcome, and what undoes them,
+// others know. So the doubt is stored, for who claims the job next, or for an
+// operator.
+func leaveInDoubt(v *job.Decision, c job.Claimed) {
+	if v.Requeue != nil {
+		v.Requeue.UnknownAsks = max(1, c.UnknownAsks)
+	}
+	if v.Ending != nil {
+		v.Ending.Outcome = job.OutcomeUnknown
+	}
 }
 
 func (d *Dispatcher) settings(t job.Type) job.Settings {
@@ -89,47 +92,67 @@ func (d *Dispatcher) settings(t job.Type) job.Settings {
 	return d.Unknown
 }
 
-func (d *Dispatcher) apply(ctx context.Context, expired []job.Claimed, endings []job.Ending, requeues []job.Requeue) error {
-	moved := map[job.ID]job.Status{}
-	if len(endings) > 0 {
-		applied, err := d.Leases.Finish(ctx, endings)
-		if err != nil {
-			return fmt.Errorf("end lost jobs: %w", err)
-		}
-		for i, ok := range applied {
-			if ok {
-				moved[endings[i].Lease.ID] = endings[i].Status
-			}
-		}
-	}
-	if len(requeues) > 0 {
-		applied, err := d.Leases.Requeue(ctx, requeues)
-		if err != nil {
-			return fmt.Errorf("requeue lost jobs: %w", err)
-		}
-		for i, ok := range applied {
-			if ok {
-				moved[requeues[i].Lease.ID] = requeues[i].Status
-				d.promoteIn(requeues[i].In)
-			}
-		}
-	}
+// moveOn applies what was decided about jobs whose leases ran out, if that is
+// still so: a heartbeat that came in between wins, and a cancellation is left to
+// the next round.
+func (d *Dispatcher) moveOn(ctx context.Context, expired []job.Claimed) error {
+	var endings []job.Ending
+	var requeues []job.Requeue
+	decided := make(map[job.ID]job.Decision, len(expired))
 	for _, c := range expired {
-		if status, ok := moved[c.ID]; ok {
-			d.reportRescue(ctx, c, status)
+		v := d.rescued(c)
+		if v.Ending == nil {
+			v.Requeue.IfExpired = true
+			requeues = append(requeues, *v.Requeue)
+		} else {
+			v.Ending.IfExpired = true
+			if err := d.compensate(ctx, c, v.Ending); err != nil {
+				return err
+			}
+			endings = append(endings, *v.Ending)
+		}
+		decided[c.ID] = v
+	}
+	ended, failed := d.finishAll(ctx, endings)
+	requeued, err := d.requeueAll(ctx, requeues)
+	for _, c := range expired { // also when one of the two failed: it will not be listed again
+		if ended[c.ID] || requeued[c.ID] {
+			d.reportRescue(ctx, c, verdict{Decision: decided[c.ID]})
 		}
 	}
-	return nil
+	return errors.Join(wrap("end lost jobs", failed), wrap("requeue lost jobs", err))
 }
 
-func (d *Dispatcher) reportRescue(ctx context.Context, c job.Claimed, status job.Status) {
-	d.Metrics.Rescued.Inc()
-	d.Metrics.Attempts.WithLabelValues(d.Metrics.TypeLabel(string(c.Type)), string(job.AttemptLost)).Inc()
-	d.Waiters.Changed(c.ID, job.Version{Number: c.Version + 1, Status: status})
-	if status == job.Pending {
-		d.ready.mark(c.Type)
+func (d *Dispatcher) finishAll(ctx context.Context, endings []job.Ending) (map[job.ID]bool, error) {
+	moved := map[job.ID]bool{}
+	if len(endings) == 0 {
+		return moved, nil
 	}
+	applied, err := d.Leases.Finish(ctx, endings)
+	for i, is := range applied {
+		moved[endings[i].Lease.ID] = is == job.Applied
+	}
+	return moved, err
+}
+
+func (d *Dispatcher) requeueAll(ctx context.Context, requeues []job.Requeue) (map[job.ID]bool, error) {
+	moved := map[job.ID]bool{}
+	if len(requeues) == 0 {
+		return moved, nil
+	}
+	applied, err := d.Leases.Requeue(ctx, requeues)
+	for i, is := range applied {
+		moved[requeues[i].Lease.ID] = is == job.Applied
+	}
+	return moved, err
+}
+
+func (d *Dispatcher) reportRescue(ctx context.Context, c job.Claimed, v verdict) {
+	d.Metrics.Rescued.Inc()
+	d.count(c.Type, v.outcome(), max(0, c.LeaseEndsAt.Sub(c.ClaimedAt))) // at least as long
+	d.moved(c, v.status())
+	d.hurry(v.Decision)
 	d.Log.LogAttrs(ctx, slog.LevelWarn, "job rescued",
 		append(d.jobAttrs(c), slog.String(telemetry.StatusBefore, string(job.Processing)),
-			slog.String(telemetry.StatusAfter, string(status)), slog.String(telemetry.Outcome, string(job.AttemptLost)))...)
+			slog.String(telemetry.StatusAfter, string(v.status())), slog.String(telemetry.Outcome, string(v.outcome())))...)
 }

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,17 +13,24 @@ import (
 	"github.com/sekali/sekali/job"
 )
 
-// start takes a claimed job into the running set and works on it.
-func (d *Dispatcher) start(c job.Claimed) {
+// start takes a claimed job into the running set and works on it. asked is when
+// the claim was asked for: the lease counts from then, not from its answer.
+func (d *Dispatcher) start(c job.Claimed, asked time.Time) {
 	a := &attempt{Claimed: c, work: d.Work[c.Type], started: time.Now()}
 	a.ctx, a.cancel = context.WithCancelCause(d.base)
 	if !d.Exclusive {
 		lease := a.work.Settings.Lease
-		a.trust = time.AfterFunc(lease-trustMargin(lease), a.distrust)
+		a.trust = time.AfterFunc(time.Until(asked.Add(lease-trustMargin(lease))), a.distrust)
 	}
 	d.running.add(a)
 	d.Metrics.Running.WithLabelValues(string(c.Type)).Inc()
 	d.Waiters.Changed(c.ID, job.Version{Number: c.Version, Status: job.Processing})
+	if d.Cache != nil {
+		d.Cache.Put(c.Job)
+	}
+	if c.Cancelling() {
+		a.askCancel()
+	}
 	go d.run(a)
 }
 
@@ -43,6 +49,7 @@ func (d *Dispatcher) run(a *attempt) {
 	result := d.execute(a)
 	timeout.Stop()
 	d.settle(a, result)
+	d.giveLockBack(a) // only now: the end is written
 }
 
 // ended is how the execution of an attempt went.
@@ -51,8 +58,16 @@ type ended struct {
 	err  error
 	// committed says that the job was ended in the executor's transaction.
 	committed bool
-	// untried says that the database failed before the executor began.
+	// untried says that the database failed, and nothing of the attempt is left.
 	untried bool
+	// putOff says that the job must wait for another one: for its operation or its
+	// lock.
+	putOff bool
+	// duplicate is the job that has done the operation; nil: none has.
+	duplicate *job.OperationTaken
+	// unknown says that the doubt about an earlier attempt is left as it was, and
+	// undone that nothing was done then.
+	unknown, undone bool
 }
 
 // execute runs the executor and waits for it; if it does not return although
@@ -71,10 +86,17 @@ func (d *Dispatcher) execute(a *attempt) ended {
 	case e := <-back:
 		return e
 	case <-timer.C:
+		a.lock.Store(nil) // what goes on unseen keeps its lock until that runs out
 		d.Metrics.AbandonedAttempts.Inc()
 		d.Log.LogAttrs(a.ctx, slog.LevelWarn, "executor did not return after its context ended; left behind", d.jobAttrs(a.Claimed)...)
-		return ended{err: context.Cause(a.ctx)}
+		return ended{err: abandoned(context.Cause(a.ctx)), unknown: a.inDoubt()}
 	}
+}
+
+// abandoned is the error of an executor that did not return: what it did, and
+// still does, nobody knows.
+func abandoned(cause error) error {
+	return &job.AttemptError{Code: "abandoned", Detail: "the executor did not return after it was told to stop", Unknown: true, Err: cause}
 }
 
 // call runs the executor and sends how it went, also when it panicked or ended
@@ -84,16 +106,12 @@ func (d *Dispatcher) call(a *attempt, back chan<- ended) {
 	returned := false
 	defer func() {
 		if !returned {
-			e = ended{err: panicked(recover(), debug.Stack())}
+			e = ended{err: panicked(recover(), debug.Stack()), unknown: a.inDoubt()}
 		}
 		a.settling.Store(true)
 		back <- e
 	}()
-	if a.work.ExecuteTx != nil {
-		e = d.executeTx(a)
-	} else {
-		e.done.Result, e.err = a.work.Execute.Execute(a.ctx, a.Claimed)
-	}
+	e = d.work(a)
 	returned = true
 }
 
@@ -102,24 +120,6 @@ func panicked(value any, stack []byte) error {
 		return &job.AttemptError{Code: "panic", Detail: "the executor ended its goroutine", Err: errors.New("runtime.Goexit")}
 	}
 	return &job.AttemptError{Code: "panic", Detail: "the executor panicked", Err: fmt.Errorf("panic: %v\n%s", value, stack)}
-}
-
-// executeTx runs a transactional executor; the job's end is part of its commit.
-func (d *Dispatcher) executeTx(a *attempt) ended {
-	var e ended
-	e.untried = true
-	e.err = d.Leases.FinishTx(a.ctx, a.Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
-		e.untried = false
-		done, err := a.work.ExecuteTx.ExecuteTx(ctx, tx, a.Claimed)
-		if err != nil {
-			return job.Ending{}, err
-		}
-		e.done = done
-		a.settling.Store(true)
-		return d.success(a, done), nil
-	})
-	e.committed = e.err == nil
-	return e
 }
 
 func (d *Dispatcher) success(a *attempt, done executor.Done) job.Ending {

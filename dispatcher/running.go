@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sekali/sekali/executor"
 	"github.com/sekali/sekali/job"
+	"github.com/sekali/sekali/lock"
 )
 
 // attempt is one claimed job while this process works on it, from the claim
@@ -16,15 +18,59 @@ type attempt struct {
 	job.Claimed
 	work    Work
 	started time.Time
-	// ctx ends with a cause: job.ErrTimeout, job.ErrLeaseLost, job.ErrShutdown.
+	// ctx ends with a cause: job.ErrTimeout, job.ErrLeaseLost, job.ErrLockLost,
+	// job.ErrCancelled, job.ErrShutdown.
 	// It is the attempt's lifetime, handed to its executor.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	// settling is set once the work is over and its end is being written. From
 	// then on only that write, fenced by the token, tells whether the lease held.
 	settling atomic.Bool
-	trust    *time.Timer // fires when the lease may not be trusted any more; nil if time ends no lease
+	// cancelAsked is set once somebody asked to cancel the job.
+	cancelAsked atomic.Bool
+	// undone is set once reconciliation said that the earlier attempt did nothing.
+	undone atomic.Bool
+	lock   atomic.Pointer[lock.Lock]
+	trust  *time.Timer // fires when the lease may not be trusted any more; nil if time ends no lease
 }
+
+// asked is the claimed job with what its holder has learned since the claim.
+func (a *attempt) asked() job.Claimed {
+	c := a.Claimed
+	if a.cancelAsked.Load() && !c.Cancelling() {
+		c.CancelRequestedAt = a.started // the time is the database's business
+	}
+	if a.undone.Load() {
+		c.UnknownAsks = 0
+	}
+	return c
+}
+
+// askCancel ends the attempt because somebody cancelled the job. Work that is
+// done stays done.
+func (a *attempt) askCancel() {
+	if !a.cancelAsked.Swap(true) && !a.settling.Load() {
+		a.cancel(job.ErrCancelled)
+	}
+}
+
+// resume takes back that the work is over, because the transaction that was to
+// be its end has failed. A cancellation that came in meanwhile counts now.
+func (a *attempt) resume() {
+	a.settling.Store(false)
+	if a.cancelAsked.Load() {
+		a.cancel(job.ErrCancelled)
+	}
+}
+
+// inDoubt reports whether nobody knows what an earlier attempt did, and that has
+// to be asked before the job is tried again.
+func (a *attempt) inDoubt() bool {
+	_, can := a.work.Execute.(executor.Reconciler)
+	return a.UnknownAsks > 0 && !a.undone.Load() && can && a.work.Settings.OnUnknown == job.UnknownReconcile
+}
+
+func (a *attempt) holdLock(l lock.Lock) { a.lock.Store(&l) }
 
 // lose ends the attempt because its lease is not ours any more.
 func (a *attempt) lose() { a.cancel(job.ErrLeaseLost) }
@@ -114,6 +160,13 @@ func (r *running) has(l job.Lease) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.byLease[l] != nil
+}
+
+// get is the attempt under the lease; nil if this process makes none.
+func (r *running) get(l job.Lease) *attempt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byLease[l]
 }
 
 func (r *running) all() []*attempt {

@@ -31,7 +31,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	forget, err := trustReceivers()
+	if err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	forget()
+	os.Exit(code)
 }
 
 func TestContract_SectionI_OnLinuxTheProgramDiesWithItsGateway(t *testing.T) {

@@ -17,6 +17,7 @@ const (
 	CodeTimeout         = "timeout"             // the attempt's time was over
 	CodeShutdown        = "shutdown"            // the process ends
 	CodeLeaseLost       = "lease-lost"          // the attempt is not ours any more
+	CodeLockLost        = "lock-lost"           // somebody else holds the job's lock
 	CodeCancelled       = "cancelled"           // the context ended for another reason
 	CodeConnection      = "connection"          // no answer, or not a whole one
 	CodeHTTPStatus      = "http-status"         // the receiver's answer was not 2xx
@@ -39,7 +40,7 @@ const DefaultResultLimit = 1 << 20
 const quoteLimit = 1 << 10
 
 // ended explains the attempt whose context is over; nil while it is not.
-func ended(ctx context.Context) error {
+func ended(ctx context.Context) *job.AttemptError {
 	cause := context.Cause(ctx)
 	if cause == nil {
 		return nil
@@ -56,6 +57,8 @@ func ended(ctx context.Context) error {
 		e.Code, e.Detail = CodeShutdown, "the gateway is shutting down"
 	case errors.Is(cause, job.ErrLeaseLost):
 		e.Code, e.Detail = CodeLeaseLost, "the lease ended before the attempt did"
+	case errors.Is(cause, job.ErrLockLost):
+		e.Code, e.Detail = CodeLockLost, "somebody else took the lock of the job"
 	}
 	return e
 }

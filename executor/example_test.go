@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sekali/sekali/executor"
 	"github.com/sekali/sekali/idempotency"
@@ -24,6 +26,76 @@ func ExampleFunc() {
 	result, err := greet.Execute(context.Background(), job.Claimed{Job: job.Job{Payload: []byte(`{"name":"Sekali"}`)}})
 	fmt.Println(string(result.Body), err)
 	// Output: {"greeting":"Hello, Sekali"} <nil>
+}
+
+// A function says what should become of a job that it could not do: nothing
+// more, another attempt no earlier than in a while, or a later start that does
+// not count as an attempt.
+func ExampleFunc_errors() {
+	charge := executor.Func(func(_ context.Context, c job.Claimed) (*job.Result, error) {
+		switch string(c.Payload) {
+		case `"card expired"`:
+			return nil, job.Permanent(errors.New("the card has expired"))
+		case `"bank busy"`:
+			return nil, job.RetryAfter(errors.New("the bank is busy"), 30*time.Second)
+		case `"bank closed"`:
+			return nil, job.Snooze(8 * time.Hour)
+		}
+		return executor.JSON("charged")
+	})
+
+	for _, payload := range []string{`"card expired"`, `"bank busy"`, `"bank closed"`} {
+		_, err := charge.Execute(context.Background(), job.Claimed{Job: job.Job{Payload: []byte(payload)}})
+		var e *job.AttemptError
+		fmt.Println(errors.As(err, &e), e.Permanent, e.Snooze, e.After)
+	}
+	// Output:
+	// true true false 0s
+	// true false false 30s
+	// true false true 8h0m0s
+}
+
+// captures posts to a bank that keeps no receipts of ours, but can list them.
+type captures struct{ listed map[string]string }
+
+func (c captures) Execute(context.Context, job.Claimed) (*job.Result, error) {
+	return nil, &job.AttemptError{Code: "bank", Detail: "the bank did not answer", Unknown: true}
+}
+
+func (c captures) Reconcile(_ context.Context, claimed job.Claimed) (executor.Reconciliation, error) {
+	receipt, found := c.listed[string(claimed.Key)]
+	if !found {
+		return executor.Reconciliation{Answer: executor.ReconcileNotDone}, nil
+	}
+	result, err := executor.JSON(receipt)
+	return executor.Reconciliation{Answer: executor.ReconcileDone, Result: result}, err
+}
+
+// A Go executor that can find out what an attempt did is asked before the job is
+// tried again, where its type says on_unknown_outcome: reconcile.
+func ExampleReconciler() {
+	var bank executor.Reconciler = captures{listed: map[string]string{"order-42": "receipt-7"}}
+	for _, key := range []idempotency.Key{"order-42", "order-43"} {
+		found, err := bank.Reconcile(context.Background(), job.Claimed{Job: job.Job{Key: key}})
+		fmt.Println(key, found.Answer, found.Result != nil, err)
+	}
+	// Output:
+	// order-42 done true <nil>
+	// order-43 not_done false <nil>
+}
+
+func ExampleKeyTemplate() {
+	template, err := executor.NewOperationKey("payment_capture:{{ .payload.provider_event_id }}")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(template.Key(job.Job{Payload: []byte(`{"provider_event_id":"evt_1"}`)}))
+	_, err = template.Key(job.Job{Payload: []byte(`{}`)})
+	fmt.Println(err)
+	// Output:
+	// payment_capture:evt_1 <nil>
+	// job: operation_key: provider_event_id: is missing
 }
 
 // What the function writes through the transaction and the end of the job are

@@ -10,8 +10,8 @@ import (
 // Func is a Go function as an executor, for those who embed the gateway. It
 // runs at least once: a process that dies after the function's effect and
 // before the job's end runs it again. The function should return soon after ctx
-// ends. Return an *job.AttemptError to say that no retry can help, or when to
-// retry; any other error follows the retry policy.
+// ends. Return job.Permanent, job.RetryAfter, job.Snooze or an *job.AttemptError to
+// say what should become of the job; any other error follows the retry policy.
 type Func func(ctx context.Context, c job.Claimed) (*job.Result, error)
 
 var _ Executor = Func(nil)

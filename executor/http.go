@@ -58,6 +58,10 @@ type HTTPConfig struct {
 // Every 2xx succeeds, whatever the body says: a receiver that answers 200 with
 // {"success":false} has succeeded. The result is the body with its media type;
 // none if it is empty.
+//
+// A call that ended without a whole answer after the first byte of it may have
+// left is an error with Unknown set: the receiver may have done the work. An
+// answer with any status but 2xx is one, whatever becomes of its body.
 type HTTP struct {
 	url         *url.URL
 	header      http.Header
@@ -73,7 +77,7 @@ var _ Executor = (*HTTP)(nil)
 // NewHTTP returns an HTTP executor with a connection pool of its own. The
 // error names everything that is wrong with the configuration.
 func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
-	target, urlErr := parseTarget(cfg.URL)
+	target, urlErr := parseTarget("http url", cfg.URL)
 	header, headerErr := parseHeaders(cfg.Headers)
 	webhook, secretErr := parseSecret(cfg.Secret)
 	if err := errors.Join(urlErr, headerErr, secretErr); err != nil {
@@ -102,7 +106,7 @@ func newTransport() *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		DialContext:            dialMetered,
 		TLSHandshakeTimeout:    dialTimeout,
 		MaxIdleConns:           keptConnections,
 		MaxIdleConnsPerHost:    keptConnections,
@@ -120,7 +124,8 @@ func (h *HTTP) Close() { h.transport.CloseIdleConnections() }
 func (h *HTTP) Execute(ctx context.Context, c job.Claimed) (*job.Result, error) {
 	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, err := h.request(callCtx, c)
+	var sent sending
+	req, err := h.post(sent.trace(callCtx), c)
 	if err != nil {
 		return nil, &job.AttemptError{
 			Code:   CodeConnection,
@@ -131,10 +136,10 @@ func (h *HTTP) Execute(ctx context.Context, c job.Claimed) (*job.Result, error) 
 	// The transport and not a client: a client may follow a redirect.
 	resp, err := h.transport.RoundTrip(req)
 	if err != nil {
-		return nil, broken(ctx, err)
+		return nil, broken(ctx, err, sent.begun())
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+	if !successful(resp.StatusCode) {
 		patience := time.AfterFunc(refusalPatience, cancel)
 		defer patience.Stop()
 		return nil, h.refused(resp)
@@ -142,42 +147,58 @@ func (h *HTTP) Execute(ctx context.Context, c job.Claimed) (*job.Result, error) 
 	return h.result(ctx, resp)
 }
 
-func (h *HTTP) request(ctx context.Context, c job.Claimed) (*http.Request, error) {
+func successful(status int) bool { return status >= 200 && status <= 299 }
+
+func (h *HTTP) post(ctx context.Context, c job.Claimed) (*http.Request, error) {
 	payload := payloadOf(c)
-	// A body of a type that net/http does not know has no GetBody. With one,
-	// or with no body, the transport would send a request that carries an
-	// Idempotency-Key a second time when a kept connection breaks.
-	body := io.NopCloser(bytes.NewReader(payload))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url.String(), body)
+	req, err := h.request(ctx, http.MethodPost, h.url, payload)
 	if err != nil {
 		return nil, err
 	}
 	req.ContentLength = int64(len(payload))
-	req.Header = h.header.Clone()
-	if h.url.User != nil {
-		password, _ := h.url.User.Password()
-		req.SetBasicAuth(h.url.User.Username(), password)
-	}
 	req.Header.Set("Content-Type", mediaJSON)
+	return req, h.identify(req.Header, c, payload)
+}
+
+// request makes a request that is sent once.
+func (h *HTTP) request(ctx context.Context, method string, target *url.URL, body []byte) (*http.Request, error) {
+	// A body of a type that net/http does not know has no GetBody. With one,
+	// or with no body, the transport would send a request that carries an
+	// Idempotency-Key, or a GET, a second time when a kept connection breaks.
+	once := io.NopCloser(bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), once)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = h.header.Clone()
+	if target.User != nil {
+		password, _ := target.User.Password()
+		req.SetBasicAuth(target.User.Username(), password)
+	}
 	// Without it the transport asks for gzip and decodes, past our limit.
 	req.Header.Set("Accept-Encoding", "identity")
+	return req, nil
+}
+
+// identify sets the headers that say which attempt of which job this is.
+func (h *HTTP) identify(header http.Header, c job.Claimed, body []byte) error {
 	// The job's id and not the client's key: two tenants may use one key, and
 	// a receiver must never take the one's job for the other's.
-	req.Header.Set("Idempotency-Key", `"`+string(c.ID)+`"`)
-	req.Header.Set("Sekali-Key", string(c.Key))
-	req.Header.Set("Sekali-Attempt", strconv.Itoa(c.Attempts))
-	req.Header.Set("Sekali-Fencing-Token", strconv.FormatInt(c.Lease.Token, 10))
-	req.Header.Set("Sekali-Type", string(c.Type))
-	return req, h.sign(req.Header, c.ID, payload)
+	header.Set("Idempotency-Key", `"`+string(c.ID)+`"`)
+	header.Set("Sekali-Key", string(c.Key))
+	header.Set("Sekali-Attempt", strconv.Itoa(c.Attempts))
+	header.Set("Sekali-Fencing-Token", strconv.FormatInt(c.Lease.Token, 10))
+	header.Set("Sekali-Type", string(c.Type))
+	return h.sign(header, c.ID, body)
 }
 
 // sign sets the three headers of Standard Webhooks.
-func (h *HTTP) sign(header http.Header, id job.ID, payload []byte) error {
+func (h *HTTP) sign(header http.Header, id job.ID, body []byte) error {
 	if h.webhook == nil {
 		return nil
 	}
 	now := h.now()
-	signature, err := h.webhook.Sign(string(id), now, payload)
+	signature, err := h.webhook.Sign(string(id), now, body)
 	if err != nil {
 		return err
 	}
@@ -187,16 +208,18 @@ func (h *HTTP) sign(header http.Header, id job.ID, payload []byte) error {
 	return nil
 }
 
-// broken is the error of a call that brought no whole answer.
-func broken(ctx context.Context, err error) error {
+// broken is the error of a call that brought no whole answer. sent says that
+// the receiver may have got some of it, and so may have done the work.
+func broken(ctx context.Context, err error, sent bool) error {
 	if over := ended(ctx); over != nil {
+		over.Unknown = sent
 		return over
 	}
 	detail := "the connection to the receiver broke before its answer was complete"
 	if opErr := (*net.OpError)(nil); errors.As(err, &opErr) && opErr.Op == "dial" {
 		detail = "the receiver cannot be reached"
 	}
-	return &job.AttemptError{Code: CodeConnection, Detail: detail, Err: fmt.Errorf("executor: post: %w", err)}
+	return &job.AttemptError{Code: CodeConnection, Detail: detail, Unknown: sent, Err: fmt.Errorf("executor: call: %w", err)}
 }
 
 // refused is the error of an answer that is not 2xx.
@@ -264,27 +287,38 @@ func retryAfter(text string, now time.Time) time.Duration {
 }
 
 func (h *HTTP) result(ctx context.Context, resp *http.Response) (*job.Result, error) {
-	if resp.ContentLength > h.resultLimit {
-		return nil, tooLarge(h.resultLimit)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, h.resultLimit+1))
+	body, whole, err := h.read(resp)
 	if err != nil {
-		return nil, broken(ctx, err)
+		return nil, broken(ctx, err, true)
 	}
-	if int64(len(body)) > h.resultLimit {
+	if !whole {
 		return nil, tooLarge(h.resultLimit)
 	}
-	result := resultOf(body)
-	if declared := resp.Header.Get("Content-Type"); result != nil && declared != "" {
-		result.MediaType = mediaType(declared, resp.Header.Get("Content-Encoding"))
+	return received(resp.Header, body), nil
+}
+
+// read reads the body; whole says that it is within the limit.
+func (h *HTTP) read(resp *http.Response) (body []byte, whole bool, err error) {
+	if resp.ContentLength > h.resultLimit {
+		return nil, false, nil
 	}
-	return result, nil
+	body, err = io.ReadAll(io.LimitReader(resp.Body, h.resultLimit+1))
+	return body, int64(len(body)) <= h.resultLimit, err
+}
+
+// received is the body as a result; nil if it is empty.
+func received(header http.Header, body []byte) *job.Result {
+	result := resultOf(body)
+	if declared := header.Get("Content-Type"); result != nil && declared != "" {
+		result.MediaType = mediaType(declared, header.Get("Content-Encoding"))
+	}
+	return result
 }
 
 // mediaType is the declared one if it can be stored and sent as it stands. A
 // coded body is not what its media type says, although we asked for none.
 func mediaType(declared, coding string) string {
-	if coding != "" && coding != "identity" || !legalValue(declared) {
+	if coded(coding) || !legalValue(declared) {
 		return mediaBytes
 	}
 	if _, _, err := mime.ParseMediaType(declared); err != nil {
@@ -292,3 +326,6 @@ func mediaType(declared, coding string) string {
 	}
 	return declared
 }
+
+// coded reports whether a Content-Encoding makes a body other than it is.
+func coded(coding string) bool { return coding != "" && coding != "identity" }

@@ -22,18 +22,18 @@ var (
 	ownPrefixes = []string{"Sekali-", "Webhook-"}
 )
 
-// parseTarget reads the receiver's URL. Its errors never show it whole: it may
-// hold a password.
-func parseTarget(text string) (*url.URL, error) {
+// parseTarget reads a URL of the receiver; name is what messages call it. Errors
+// never show it whole: it may hold a password.
+func parseTarget(name, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if urlErr := (*url.Error)(nil); errors.As(err, &urlErr) {
-		return nil, fmt.Errorf("executor: http url: %w", urlErr.Err)
+		return nil, fmt.Errorf("executor: %s: %w", name, urlErr.Err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("executor: http url: %w", err)
+		return nil, fmt.Errorf("executor: %s: %w", name, err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, fmt.Errorf("executor: http url %q: want http://host/path or https://host/path", u.Redacted())
+		return nil, fmt.Errorf("executor: %s %q: want http://host/path or https://host/path", name, u.Redacted())
 	}
 	return u, nil
 }

@@ -297,6 +297,7 @@ func TestFailure_BR63_AnEndedAttemptSaysWhy(t *testing.T) {
 				go func() { <-begun; cancel(test.cause) }()
 				_, err := newHTTP(t, executor.HTTPConfig{URL: s.URL}).Execute(ctx, claimed("{}"))
 				wantFailure(t, err, test.code, false)
+				wantUnknown(t, err, true)
 				if !errors.Is(err, test.cause) {
 					t.Errorf("error = %v, want it to wrap the cause", err)
 				}

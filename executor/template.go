@@ -97,17 +97,27 @@ func (p path) value(c job.Claimed) (any, error) {
 	case "id":
 		return string(c.ID), nil
 	}
-	raw := payloadOf(c)
+	raw, err := p.raw(payloadOf(c))
+	if err != nil {
+		return nil, err
+	}
+	return bindable(raw)
+}
+
+// raw returns what the path leads to in the payload, nothing where it leads
+// nowhere.
+func (p path) raw(payload json.RawMessage) (json.RawMessage, error) {
+	raw := payload
 	for _, step := range p.steps {
 		var err error
 		if raw, err = child(raw, step); err != nil {
 			return nil, err
 		}
 	}
-	return bindable(raw)
+	return bytes.TrimSpace(raw), nil
 }
 
-// child returns the member or the element, or null where there is none.
+// child returns the member or the element, nothing where there is none.
 func child(raw json.RawMessage, step string) (json.RawMessage, error) {
 	raw = bytes.TrimSpace(raw)
 	switch {

@@ -16,9 +16,11 @@ import (
 
 	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/dispatcher"
+	"github.com/sekali/sekali/handlers"
 	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/internal/telemetry"
 	"github.com/sekali/sekali/job"
+	"github.com/sekali/sekali/lock"
 	"github.com/sekali/sekali/middleware"
 	"github.com/sekali/sekali/proxy"
 	"github.com/sekali/sekali/repository"
@@ -37,6 +39,10 @@ type parts struct {
 	waiters    *job.Waiters
 	places     *job.WaiterLimit
 	jobs       *job.Jobs
+	locker     lock.Locker
+	cache      job.StatusCache // nil without Redis
+	repeats    *job.Repeats
+	executors  handlers.ExecutorsConfig
 	records    idempotency.Store
 	dispatcher *dispatcher.Dispatcher
 	handler    http.Handler
@@ -66,31 +72,62 @@ func (g *Gateway) assemble(ctx context.Context, repo *repository.Repository) (*p
 	p := &parts{
 		cfg: g.cfg, log: g.log, workerID: newWorkerID(), repo: repo, clock: clock, redis: link,
 		registry: prometheus.NewRegistry(), waiters: &job.Waiters{}, stopping: make(chan struct{}),
-		records: repo.Records(),
-		places:  job.NewWaiterLimit(g.cfg.Limits.Waiters, g.cfg.waitersOfTenant()),
+		records: repo.Records(), repeats: &job.Repeats{Log: repo},
+		places: job.NewWaiterLimit(g.cfg.Limits.Waiters, g.cfg.waitersOfTenant()),
 	}
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = telemetry.NewMetrics(p.registry, typeNames(work))
-	if err := p.dispatch(work); err != nil {
+	p.executors = handlers.ExecutorsConfig{Kinds: kindsOf(work), AllTenants: g.cfg.Auth.Mode == authNone, Clock: clock}
+	if err = p.useRedis(ctx); err == nil {
+		err = p.dispatch(work)
+	}
+	if err != nil {
+		p.close()
 		return nil, err
 	}
-	p.jobs = &job.Jobs{
-		Types: settingsOf(work), Acceptor: repo, Bulk: repo, Reader: repo, Clock: clock, Waiters: p.waiters,
-		Render: api.Accepted, Wake: p.dispatcher.Wake, Quota: job.NewQuota(g.cfg.Limits.Pending, clock, repo.Unfinished),
-		AfterExpiry: g.cfg.Idempotency.AfterExpiry == middleware.ExecuteExpired,
-	}
+	p.jobs = p.domain(work)
 	p.migrated.Store(repo.CheckSchema(ctx) == nil)
 	p.handler = p.routes()
 	return p, nil
 }
 
+// useRedis takes from Redis, if there is one, what it is for.
+func (p *parts) useRedis(ctx context.Context) (err error) {
+	if p.locker, err = p.redis.locker(p.metrics); err != nil {
+		return err
+	}
+	installation, err := p.repo.Installation(ctx)
+	if err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	p.cache, err = p.redis.statusCache(ctx, p.metrics, repository.StatusCacheConfig{
+		Installation: installation, Clock: p.clock, ResultRetention: p.cfg.Idempotency.ResultRetention,
+	})
+	return err
+}
+
+// domain is what requests are about.
+func (p *parts) domain(work map[job.Type]dispatcher.Work) *job.Jobs {
+	return &job.Jobs{
+		Types: settingsOf(work), Unknown: JobType{}.settings(p.cfg),
+		Acceptor: p.repo, Bulk: p.repo, Reader: p.repo, Leases: p.repo, Operator: p.repo, Clock: p.clock, Waiters: p.waiters,
+		Cache: p.cache, Repeats: p.repeats,
+		Render: api.Accepted, RenderCurrent: api.Current, Document: api.Document,
+		Wake: p.dispatcher.Wake, Cancelling: p.dispatcher.Cancel, Moved: p.dispatcher.Moved,
+		Quota:       job.NewQuota(p.cfg.Limits.Pending, p.clock, p.repo.Unfinished),
+		AfterExpiry: p.cfg.Idempotency.AfterExpiry == middleware.ExecuteExpired,
+	}
+}
+
 func (p *parts) dispatch(work map[job.Type]dispatcher.Work) error {
 	var err error
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
-		Leases: p.repo, Versions: p.repo, Work: work, Unknown: JobType{}.settings(p.cfg), Waiters: p.waiters, Metrics: p.metrics, Log: p.log,
+		Leases: p.repo, Versions: p.repo, Operations: p.repo, Work: work, Unknown: JobType{}.settings(p.cfg), Waiters: p.waiters, Metrics: p.metrics, Log: p.log,
 		WorkerID: p.workerID, Slots: p.cfg.Dispatcher.Slots, PollInterval: p.cfg.Dispatcher.PollInterval,
-		Heartbeat: p.cfg.Defaults.Heartbeat, Grace: p.cfg.Dispatcher.ShutdownGrace,
+		Heartbeat: p.cfg.heartbeat(), Grace: p.cfg.Dispatcher.ShutdownGrace,
 		Exclusive: p.repo.Exclusive(), Keys: p.keys(), Retention: p.repo,
+		Locker: p.locker, Cache: p.cache, Events: p.repo, Clock: p.clock, Repeats: p.repeats, Executors: p.repo,
+		Compensation: func(failed job.Job) *job.Submission { return p.jobs.Compensation(failed) },
 	})
 	return err
 }
@@ -166,6 +203,14 @@ func typeNames(work map[job.Type]dispatcher.Work) []string {
 		names = append(names, string(t))
 	}
 	return names
+}
+
+func kindsOf(work map[job.Type]dispatcher.Work) map[job.Type]string {
+	kinds := make(map[job.Type]string, len(work))
+	for t, w := range work {
+		kinds[t] = w.Kind
+	}
+	return kinds
 }
 
 func settingsOf(work map[job.Type]dispatcher.Work) job.Types {

@@ -113,13 +113,20 @@ type JobType struct {
 	SQL      *SQL     `yaml:"sql"`
 
 	Lease       time.Duration `yaml:"lease"`
+	Heartbeat   time.Duration `yaml:"heartbeat"`
 	Timeout     time.Duration `yaml:"timeout"`
 	MaxAttempts int           `yaml:"max_attempts"`
 	Backoff     Backoff       `yaml:"backoff"`
 	Priority    *int          `yaml:"priority"`
 	Retention   time.Duration `yaml:"retention"`
 
-	OnBusinessKeyConflict string `yaml:"on_business_key_conflict"` // return, reject
+	// OperationKey and BusinessKey are templates: payment:{{ .payload.event_id }}.
+	OperationKey          string `yaml:"operation_key"`
+	BusinessKey           string `yaml:"business_key"`             // unless the request names one
+	OnBusinessKeyConflict string `yaml:"on_business_key_conflict"` // return, reject, queue
+	OnUnknownOutcome      string `yaml:"on_unknown_outcome"`       // retry, reconcile, park
+	Compensate            string `yaml:"compensate"`               // the type that follows a failed job
+	Lock                  string `yaml:"lock"`                     // none, key, business_key
 	ErrorBody             bool   `yaml:"error_body"`
 }
 
@@ -128,6 +135,8 @@ type HTTP struct {
 	URL     string            `yaml:"url"`
 	Headers map[string]string `yaml:"headers"`
 	Secret  string            `yaml:"secret" secret:"true"` // whsec_…, signs requests (Standard Webhooks)
+	// ReconcileURL is where to ask what became of an attempt.
+	ReconcileURL string `yaml:"reconcile_url"`
 }
 
 // Command runs a local program.

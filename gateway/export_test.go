@@ -4,7 +4,13 @@ import (
 	"context"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/sekali/sekali/dispatcher"
+	"github.com/sekali/sekali/job"
 )
+
+// Work is what the dispatcher would run, without a database.
+func Work(cfg Config) (map[job.Type]dispatcher.Work, error) { return cfg.work(noDialect) }
 
 // Routes opens everything that the configuration names and returns the router,
 // for tests that walk it.

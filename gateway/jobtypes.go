@@ -9,14 +9,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sekali/sekali/dispatcher"
-	"github.com/sekali/sekali/executor"
 	"github.com/sekali/sekali/job"
 )
 
 // echoType exists unless the configuration has a type of that name: something
 // to submit in the first minute.
 const echoType = "echo"
+
+// The kinds of executors: the values of job_types.*.executor.
+const (
+	kindHTTP    = "http"
+	kindCommand = "command"
+	kindSQL     = "sql"
+	kindEcho    = "echo"
+	kindFunc    = "func"
+)
 
 var typeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
@@ -33,6 +40,9 @@ func (t JobType) settings(c Config) job.Settings {
 		},
 		Retention:  cmp.Or(t.Retention, c.Idempotency.Retention),
 		OnConflict: job.ConflictPolicy(cmp.Or(t.OnBusinessKeyConflict, string(job.ConflictReturn))),
+		OnUnknown:  job.UnknownPolicy(cmp.Or(t.OnUnknownOutcome, string(t.unknownDefault()))),
+		Lock:       job.LockScope(cmp.Or(t.Lock, string(job.LockNone))),
+		Compensate: job.Type(t.Compensate),
 	}
 	if t.Priority != nil {
 		s.Priority = *t.Priority
@@ -40,20 +50,40 @@ func (t JobType) settings(c Config) job.Settings {
 	return s
 }
 
+// unknownDefault asks where somebody can be asked.
+func (t JobType) unknownDefault() job.UnknownPolicy {
+	if t.HTTP != nil && t.HTTP.ReconcileURL != "" {
+		return job.UnknownReconcile
+	}
+	return job.UnknownRetry
+}
+
+// heartbeat is how often the leases and locks of the type's jobs are prolonged.
+func (t JobType) heartbeat(c Config) time.Duration { return cmp.Or(t.Heartbeat, c.Defaults.Heartbeat) }
+
+// heartbeat is the shortest of all types': one beat prolongs everything.
+func (c Config) heartbeat() time.Duration {
+	shortest := c.Defaults.Heartbeat
+	for _, t := range c.JobTypes {
+		shortest = min(shortest, t.heartbeat(c))
+	}
+	return shortest
+}
+
 func (t JobType) check(k *check, path, name string, c Config) {
 	k.that(typeName.MatchString(name), path, name, "takes letters, digits, dot, dash and underscore, at most 100")
 	s := t.settings(c)
 	t.checkTiming(k, path, s, c)
-	k.oneOf(path+".on_business_key_conflict", string(s.OnConflict), string(job.ConflictReturn), string(job.ConflictReject))
-	k.oneOf(path+".executor", t.Executor, "http", "command", "sql", "echo", "func")
-	for part, given := range map[string]bool{"http": t.HTTP != nil, "command": t.Command != nil, "sql": t.SQL != nil} {
+	t.checkRules(k, path, name, s, c)
+	k.oneOf(path+".executor", t.Executor, kindHTTP, kindCommand, kindSQL, kindEcho, kindFunc)
+	for part, given := range map[string]bool{kindHTTP: t.HTTP != nil, kindCommand: t.Command != nil, kindSQL: t.SQL != nil} {
 		k.that(!given || t.Executor == part, path+"."+part, "", fmt.Sprintf("is for executor: %s; this type has executor: %s", part, t.Executor))
 		k.that(given || t.Executor != part, path+"."+part, "", fmt.Sprintf("is missing: executor: %s needs it", part))
 	}
 	_, goes := c.Executors[name]
 	_, goesTx := c.TxExecutors[name]
-	k.that(t.Executor != "func" || goes || goesTx, path+".executor", "func", "needs a Go function of this name: see the package gateway")
-	k.that(t.Executor == "func" || !goes && !goesTx, path+".executor", t.Executor, "must be func: a Go function of this name is given")
+	k.that(t.Executor != kindFunc || goes || goesTx, path+".executor", kindFunc, "needs a Go function of this name: see the package gateway")
+	k.that(t.Executor == kindFunc || !goes && !goesTx, path+".executor", t.Executor, "must be func: a Go function of this name is given")
 	t.checkParts(k, path, c)
 }
 
@@ -62,8 +92,10 @@ func (t JobType) check(k *check, path, name string, c Config) {
 func (t JobType) checkTiming(k *check, path string, s job.Settings, c Config) {
 	if t.Lease != 0 {
 		k.between(path+".lease", t.Lease, minLease, maxLease)
-		k.that(c.Defaults.Heartbeat <= t.Lease/2, path+".lease", t.Lease,
-			fmt.Sprintf("must be at least twice defaults.heartbeat (%s)", c.Defaults.Heartbeat))
+	}
+	if beat := t.heartbeat(c); t.Lease != 0 || t.Heartbeat != 0 {
+		k.that(beat > 0 && beat <= s.Lease/2, path+".heartbeat", beat,
+			fmt.Sprintf("takes up to half of the lease (%s), so that one lost heartbeat loses no lease", s.Lease/2))
 	}
 	if t.Backoff != (Backoff{}) {
 		checkBackoff(k, path, Backoff(s.Backoff))
@@ -84,8 +116,10 @@ func (t JobType) checkTiming(k *check, path string, s job.Settings, c Config) {
 
 func (t JobType) checkParts(k *check, path string, c Config) {
 	if t.HTTP != nil {
-		u, err := url.Parse(t.HTTP.URL)
-		k.that(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", path+".http.url", redactURL(t.HTTP.URL), "takes http://host/path or https://…")
+		checkURL(k, path+".http.url", t.HTTP.URL)
+	}
+	if t.HTTP != nil && t.HTTP.ReconcileURL != "" {
+		checkURL(k, path+".http.reconcile_url", t.HTTP.ReconcileURL)
 	}
 	if t.Command != nil {
 		k.that(len(t.Command.Argv) > 0 && t.Command.Argv[0] != "", path+".command.argv", "", "takes the program and its arguments, e.g. [./report.sh, --daily]")
@@ -95,66 +129,12 @@ func (t JobType) checkParts(k *check, path string, c Config) {
 	}
 }
 
+func checkURL(k *check, path, text string) {
+	u, err := url.Parse(text)
+	k.that(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", path, redactURL(text), "takes http://host/path or https://…")
+}
+
 // clean reports whether nothing below the path was found wrong so far.
 func (c *check) clean(path string) bool {
 	return !slices.ContainsFunc(c.problems, func(p Problem) bool { return strings.HasPrefix(p.Path, path+".") })
-}
-
-// sqlDialect is what the sql executor needs to know of the database.
-type sqlDialect struct {
-	placeholder       func(int) string
-	isUniqueViolation func(error) bool
-	isPermanent       func(error) bool
-}
-
-// noDialect stands in where executors are made only to see whether they can be.
-var noDialect = sqlDialect{
-	placeholder:       func(int) string { return "?" },
-	isUniqueViolation: func(error) bool { return false },
-	isPermanent:       func(error) bool { return false },
-}
-
-// executors makes the type's executor; one of the two is nil.
-func (t JobType) executors(c Config, d sqlDialect) (executor.Executor, executor.TxExecutor, error) {
-	limit := int64(c.Limits.Result)
-	switch {
-	case t.Executor == "http" && t.HTTP != nil:
-		e, err := executor.NewHTTP(executor.HTTPConfig{
-			URL: t.HTTP.URL, Headers: t.HTTP.Headers, Secret: t.HTTP.Secret, ResultLimit: limit, ErrorBody: t.ErrorBody,
-		})
-		return e, nil, err
-	case t.Executor == "command" && t.Command != nil:
-		e, err := executor.NewCommand(executor.CommandConfig{
-			Argv: t.Command.Argv, Env: t.Command.Env, Dir: t.Command.Dir, ResultLimit: limit, ErrorBody: t.ErrorBody,
-		})
-		return e, nil, err
-	case t.Executor == "sql" && t.SQL != nil:
-		e, err := executor.NewSQL(executor.SQLConfig{
-			Statement: t.SQL.Statement, Existing: t.SQL.Existing, ResultLimit: limit, Placeholder: d.placeholder,
-			IsUniqueViolation: d.isUniqueViolation, IsPermanent: d.isPermanent,
-		})
-		return nil, e, err
-	case t.Executor == "echo":
-		return executor.Echo{}, nil, nil
-	}
-	return nil, nil, nil
-}
-
-// work makes what the dispatcher runs, for every type.
-func (c Config) work(d sqlDialect) (map[job.Type]dispatcher.Work, error) {
-	work := map[job.Type]dispatcher.Work{echoType: {Settings: JobType{}.settings(c), Execute: executor.Echo{}}}
-	for name, t := range c.JobTypes {
-		execute, executeTx, err := t.executors(c, d)
-		if err != nil {
-			return nil, fmt.Errorf("job type %s: %w", name, err)
-		}
-		work[job.Type(name)] = dispatcher.Work{Settings: t.settings(c), Execute: execute, ExecuteTx: executeTx}
-	}
-	for name, e := range c.Executors {
-		work[job.Type(name)] = dispatcher.Work{Settings: c.JobTypes[name].settings(c), Execute: e}
-	}
-	for name, e := range c.TxExecutors {
-		work[job.Type(name)] = dispatcher.Work{Settings: c.JobTypes[name].settings(c), ExecuteTx: e}
-	}
-	return work, nil
 }

@@ -7,9 +7,7 @@ import "strings"
 // spelling mistakes: a setting that is accepted and not obeyed is worse.
 var laterKeys = map[string]bool{
 	"schedules": true, "callbacks": true,
-	"job_types.*.operation_key": true, "job_types.*.business_key": true, "job_types.*.on_unknown_outcome": true,
-	"job_types.*.compensate": true, "job_types.*.lock": true, "job_types.*.concurrency": true, "job_types.*.rate": true,
-	"job_types.*.schema": true, "job_types.*.callback_url": true, "job_types.*.http.reconcile_url": true,
+	"job_types.*.concurrency": true, "job_types.*.rate": true, "job_types.*.schema": true, "job_types.*.callback_url": true,
 }
 
 // trimType replaces the name of a job type in a path by a star.

@@ -61,7 +61,7 @@ schedules: {}
 job_types:
   "bad name": {executor: echo}
   nothing: {executor: http}
-  other: {executor: sql, command: {argv: []}, lock: key, sql: {statement: "select '{{ .payload.x }}'"}}
+  other: {executor: sql, command: {argv: []}, concurrency: 3, sql: {statement: "select '{{ .payload.x }}'"}}
   gone: {executor: func}
   url: {executor: http, http: {url: "ftp://x", retries: 3}}
 `)
@@ -80,7 +80,7 @@ job_types:
 		"log.redact_keys": "true or false", "dispatcher.slots": "whole number", "dispatcher.poll_interval": "30s",
 		"defaults.heartbeat": "half", "defaults.backoff.base": "1h", "schedules": "not supported by this version",
 		"job_types.bad name": "letters, digits", "job_types.nothing.http": "missing", "job_types.other.command": "executor: command",
-		"job_types.other.lock": "not supported by this version", "job_types.gone.executor": "Go function", "job_types.url.http.url": "https://",
+		"job_types.other.concurrency": "not supported by this version", "job_types.gone.executor": "Go function", "job_types.url.http.url": "https://",
 		"job_types.url.http.retries": "unknown key", "SEKALI_DEFUALTS_LEASE": "no key", "defaults.priority": "-100 to 100",
 	} {
 		if !strings.Contains(found[path], want) {
@@ -170,11 +170,13 @@ func TestConfig_RedactedHidesSecrets(t *testing.T) {
 	cfg.DatabaseURL = "postgres://u:hush@db/x?password=hush"
 	cfg.RedisURL = "redis://:hush@r/0"
 	cfg.JobTypes = map[string]gateway.JobType{"a": {
-		HTTP:    &gateway.HTTP{URL: "http://u:hush@h/", Secret: "hush", Headers: map[string]string{"Authorization": "hush"}},
+		HTTP: &gateway.HTTP{
+			URL: "http://u:hush@h/", ReconcileURL: "http://u:hush@h/?token=hush", Secret: "hush", Headers: map[string]string{"Authorization": "hush"},
+		},
 		Command: &gateway.Command{Env: map[string]string{"TOKEN": "hush"}},
 	}}
 	r := cfg.Redacted()
-	text := r.DatabaseURL + r.RedisURL + r.JobTypes["a"].HTTP.URL + r.JobTypes["a"].HTTP.Secret +
+	text := r.DatabaseURL + r.RedisURL + r.JobTypes["a"].HTTP.URL + r.JobTypes["a"].HTTP.ReconcileURL + r.JobTypes["a"].HTTP.Secret +
 		r.JobTypes["a"].HTTP.Headers["Authorization"] + r.JobTypes["a"].Command.Env["TOKEN"]
 	if strings.Contains(text, "hush") {
 		t.Errorf("a secret shows in %s", text)

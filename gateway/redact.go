@@ -20,7 +20,7 @@ func (c Config) Redacted() Config {
 	for name, t := range c.JobTypes {
 		if t.HTTP != nil {
 			h := *t.HTTP
-			h.URL = redactURL(h.URL)
+			h.URL, h.ReconcileURL = redactURL(h.URL), redactURL(h.ReconcileURL)
 			if h.Secret != "" {
 				h.Secret = hidden
 			}
@@ -51,8 +51,9 @@ func (c Config) effective() Config {
 	types := make(map[string]JobType, len(c.JobTypes))
 	for name, t := range c.JobTypes {
 		s := t.settings(c)
-		t.Lease, t.Timeout, t.MaxAttempts, t.Priority = s.Lease, s.Timeout, s.MaxAttempts, &s.Priority
+		t.Lease, t.Heartbeat, t.Timeout, t.MaxAttempts, t.Priority = s.Lease, t.heartbeat(c), s.Timeout, s.MaxAttempts, &s.Priority
 		t.Backoff, t.Retention, t.OnBusinessKeyConflict = Backoff(s.Backoff), s.Retention, string(s.OnConflict)
+		t.OnUnknownOutcome, t.Lock = string(s.OnUnknown), string(s.Lock)
 		types[name] = t
 	}
 	c.JobTypes = types

@@ -37,6 +37,7 @@ func (p *parts) routes() http.Handler {
 	r.Group(func(r chi.Router) {
 		r.Use(p.needSchema, p.authenticate(), p.rateLimit())
 		p.jobRoutes(r)
+		p.executorRoutes(r)
 		p.proxyRoutes(r)
 	})
 	read(r, "/healthz", handlers.Handler(handlers.Live))
@@ -52,15 +53,42 @@ func (p *parts) jobRoutes(r chi.Router) {
 		MaxWait:  p.cfg.Limits.Wait, Waiters: p.places, Clock: p.clock,
 		Batch: handlers.Batch{KeyRule: policy.Rule, KeyRequired: policy.Required, ItemLimit: policy.BodyLimit},
 	})
-	submit := r.With(middleware.Permit(access.Submit), middleware.Drain(p.draining.Load))
-	submit.With(middleware.Key(policy)).Method(http.MethodPost, "/jobs", handlers.Handler(jobs.Submit))
-	submit.With(middleware.IgnoreKey(), middleware.Body(p.batchPolicy())).
+	submit := r.With(middleware.Permit(access.Submit))
+	drains := submit.With(middleware.Drain(p.draining.Load))
+	drains.With(middleware.Key(policy)).Method(http.MethodPost, "/jobs", handlers.Handler(jobs.Submit))
+	drains.With(middleware.IgnoreKey(), middleware.Body(p.batchPolicy())).
 		Method(http.MethodPost, "/jobs/batch", handlers.Handler(jobs.SubmitBatch))
+	submit.With(middleware.IgnoreKey()).Method(http.MethodPost, "/jobs/{key}/cancel", handlers.Handler(jobs.Cancel))
+
+	// A retry brings work, which a gateway that is about to end refuses. What ends
+	// jobs it takes to the last.
+	operate := r.With(middleware.Permit(access.Operate))
+	operate.With(middleware.Drain(p.draining.Load), middleware.Key(bodiless(policy))).
+		Method(http.MethodPost, "/jobs/{key}/retry", handlers.Handler(jobs.Retry))
+	operate.With(middleware.Key(policy)).Method(http.MethodPost, "/jobs/{key}/resolve", handlers.Handler(jobs.Resolve))
 
 	reads := r.With(middleware.Permit(access.Read))
 	read(reads, "/jobs", handlers.Handler(jobs.List))
 	read(reads, "/jobs/{key}", handlers.Handler(jobs.Get))
 	read(reads, "/jobs/{key}/result", handlers.Handler(jobs.Result))
+	read(reads, "/jobs/{key}/attempts", handlers.Handler(jobs.Attempts))
+	read(reads, "/jobs/{key}/events", handlers.Handler(jobs.Events))
+}
+
+func (p *parts) executorRoutes(r chi.Router) {
+	executors := handlers.NewExecutors(p.repo, p.executors)
+	reads := r.With(middleware.Permit(access.Read))
+	read(reads, "/executors", handlers.Handler(executors.List))
+	read(reads, "/executors/{name}", handlers.Handler(executors.Get))
+	manage := r.With(middleware.Permit(access.Manage), middleware.IgnoreKey())
+	manage.Method(http.MethodPost, "/executors/{name}/pause", handlers.Handler(executors.Pause))
+	manage.Method(http.MethodPost, "/executors/{name}/resume", handlers.Handler(executors.Resume))
+}
+
+// bodiless is the policy for routes whose requests say everything in their path.
+func bodiless(policy middleware.KeyPolicy) middleware.KeyPolicy {
+	policy.Bodiless = true
+	return policy
 }
 
 // authenticate tells who a request comes from, as auth.mode says.

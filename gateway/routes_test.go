@@ -37,7 +37,7 @@ func TestContract_Row19_EveryRouteNamesItsPermission(t *testing.T) {
 	}
 	defer closeAll()
 	tokens := map[access.Permission]string{}
-	all := []access.Permission{access.Submit, access.Read, access.Proxy}
+	all := []access.Permission{access.Submit, access.Read, access.Operate, access.Manage, access.Proxy}
 	for _, without := range all {
 		others := slices.DeleteFunc(slices.Clone(all), func(p access.Permission) bool { return p == without })
 		_, text, err := gateway.CreateToken(t.Context(), cfg, gateway.TokenDraft{Tenant: "acme", Permissions: access.Permissions(others).String()})
@@ -58,7 +58,7 @@ func TestContract_Row19_EveryRouteNamesItsPermission(t *testing.T) {
 	walked := 0
 	err = chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		walked++
-		path := strings.NewReplacer("{key}", "k", "*", "x").Replace(route)
+		path := strings.NewReplacer("{key}", "k", "{name}", "echo", "*", "x").Replace(route)
 		if slices.Contains(open, route) {
 			if code := answer(method, path, ""); code == http.StatusUnauthorized || code == http.StatusForbidden {
 				t.Errorf("%s %s: %d without a token", method, route, code)
@@ -78,12 +78,59 @@ func TestContract_Row19_EveryRouteNamesItsPermission(t *testing.T) {
 			}
 		}
 		if refused != 1 {
-			t.Errorf("%s %s is refused to %d of three tokens that lack one permission each; want one", method, route, refused)
+			t.Errorf("%s %s is refused to %d of five tokens that lack one permission each; want one", method, route, refused)
 		}
 		return nil
 	})
-	if err != nil || walked < 15 {
+	if err != nil || walked < 29 {
 		t.Errorf("%d routes, %v", walked, err)
+	}
+}
+
+// Which calls need a key of their own, and which ignore one.
+func TestContract_Row18_Row75_KeysOfOperatorsCalls(t *testing.T) {
+	t.Parallel()
+	cfg := gateway.Default()
+	cfg.DatabaseURL = "sqlite:" + filepath.Join(t.TempDir(), "sekali.db")
+	cfg.Log.Level = "error"
+	routes, closeAll, err := gateway.Routes(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll()
+	answer := func(path, key, mediaType, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		if mediaType != "" {
+			r.Header.Set("Content-Type", mediaType)
+		}
+		w := httptest.NewRecorder()
+		routes.ServeHTTP(w, r)
+		return w
+	}
+	for _, tt := range []struct {
+		path, key, mediaType, body string
+		status                     int
+		code, keyStatus            string
+	}{
+		{"/jobs/k/cancel", "op", "", "", 404, "job-not-found", "ignored"},
+		{"/jobs/k/cancel", "", "", "", 404, "job-not-found", ""},
+		{"/executors/echo/pause", "op", "", "", 200, `"name":"echo"`, "ignored"},
+		{"/executors/echo/resume", "op", "", "", 200, `"executor":"echo"`, "ignored"},
+		{"/jobs/k/retry", "", "", "", 400, "idempotency-key-missing", ""},
+		{"/jobs/k/retry", "op", "", "", 404, "job-not-found", ""},
+		{"/jobs/k/retry", "op", "application/json", "", 404, "job-not-found", ""},
+		{"/jobs/k/retry", "op", "application/json", `{"x":1}`, 400, "validation-failed", ""},
+		{"/jobs/k/resolve", "", "application/json", `{"status":"failed"}`, 400, "idempotency-key-missing", ""},
+		{"/jobs/k/resolve", "op", "text/plain", `{"status":"failed"}`, 415, "unsupported-media-type", ""},
+		{"/jobs/k/resolve", "op", "application/json", `{"status":"failed"}`, 404, "job-not-found", ""},
+	} {
+		w := answer(tt.path, tt.key, tt.mediaType, tt.body)
+		if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.code) || w.Header().Get("Idempotency-Status") != tt.keyStatus {
+			t.Errorf("%s with the key %q: %d, key %q: %s", tt.path, tt.key, w.Code, w.Header().Get("Idempotency-Status"), w.Body)
+		}
 	}
 }
 

@@ -1,8 +1,6 @@
 package handlers
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/sekali/sekali/api"
@@ -14,9 +12,9 @@ import (
 // under a key of its own and with the result that a request of its own would
 // have had. One that is refused costs the others nothing.
 func (j *Jobs) SubmitBatch(w http.ResponseWriter, r *http.Request) error {
-	body, err := io.ReadAll(r.Body)
+	body, err := readBody(r)
 	if err != nil {
-		return fmt.Errorf("%w: %w", api.ErrBodyUnreadable, err)
+		return err
 	}
 	items, err := api.DecodeBatch(body, r.Header.Get("Content-Type"), j.batchRule(r))
 	if err != nil {
@@ -37,7 +35,7 @@ func (j *Jobs) SubmitBatch(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		results[i] = api.ResultOf(item, receipts[i])
-		report.Items[i].Replayed, report.Items[i].Duplicate = results[i].Replayed, receipts[i].Alias
+		report.Items[i].Replayed, report.Items[i].Duplicate = results[i].Replayed, receipts[i].Duplicate()
 	}
 	api.WriteBatch(w, results)
 	return nil

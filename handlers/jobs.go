@@ -22,6 +22,10 @@ type domain interface {
 	Get(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error)
 	List(ctx context.Context, f job.Filter) ([]job.Job, error)
 	Await(ctx context.Context, r job.Receipt, wait time.Duration, anyChange bool) (job.Receipt, error)
+	History(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.History, error)
+	Cancel(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error)
+	Retry(ctx context.Context, req idempotency.Request, key idempotency.Key) (job.Receipt, error)
+	Resolve(ctx context.Context, req idempotency.Request, key idempotency.Key, to job.Status, result *job.Result) (job.Receipt, error)
 }
 
 var _ domain = (*job.Jobs)(nil)
@@ -104,7 +108,7 @@ func (j *Jobs) Get(w http.ResponseWriter, r *http.Request) error {
 	if wait != nil && !crowded {
 		h.Set("Preference-Applied", api.WaitApplied(*wait))
 	}
-	setJobHeader(h, receipt, "")
+	j.setJobHeader(h, receipt, "")
 	h.Add("Vary", "Prefer")
 	h.Set("ETag", api.JobETag(receipt.Job))
 	j.setPace(h, receipt.Job, wait, crowded)
@@ -112,7 +116,7 @@ func (j *Jobs) Get(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	api.WriteJob(w, receipt.Job)
+	api.WriteJob(w, http.StatusOK, receipt.Job)
 	return nil
 }
 
@@ -133,7 +137,7 @@ func (j *Jobs) Result(w http.ResponseWriter, r *http.Request) error {
 		return &api.NoResultError{Key: found.Key}
 	}
 	h := w.Header()
-	setJobHeader(h, receipt, "/result")
+	j.setJobHeader(h, receipt, "/result")
 	h.Set("ETag", api.ResultETag(*found.Result))
 	api.SetExpires(h, found.ExpiresAt)
 	if api.NoneMatch(r, api.ResultETag(*found.Result)) {
@@ -144,24 +148,32 @@ func (j *Jobs) Result(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find reads the job that the path names. A key that cannot exist is not looked
-// for: it would be the database's problem to say so.
+// find reads the job that the path names.
 func (j *Jobs) find(r *http.Request) (job.Receipt, error) {
-	text, err := url.PathUnescape(chi.URLParam(r, "key"))
-	key := idempotency.Key(text)
-	if err != nil || !key.Valid() {
-		return job.Receipt{}, job.ErrNotFound
+	key, err := named(r)
+	if err != nil {
+		return job.Receipt{}, err
 	}
 	tenant := idempotency.TenantOf(r.Context())
-	report := api.ReportOf(r.Context())
-	report.Request = idempotency.Request{Tenant: tenant, Key: key}
 	receipt, err := j.domain.Get(r.Context(), tenant, key)
 	if err != nil {
 		return job.Receipt{}, err
 	}
 	receipt.Record.Tenant, receipt.Record.Key = tenant, key
-	report.Job = receipt.Job
+	api.ReportOf(r.Context()).Job = receipt.Job
 	return receipt, nil
+}
+
+// named reads the key in the path, and reports it. One that cannot exist is not
+// looked for: it would be the database's problem to say so.
+func named(r *http.Request) (idempotency.Key, error) {
+	text, err := url.PathUnescape(chi.URLParam(r, "key"))
+	key := idempotency.Key(text)
+	if err != nil || !key.Valid() {
+		return "", job.ErrNotFound
+	}
+	api.ReportOf(r.Context()).Request = idempotency.Request{Tenant: idempotency.TenantOf(r.Context()), Key: key}
+	return key, nil
 }
 
 // waitAsked is how long a GET may wait, nil if it does not ask to. The header
@@ -218,11 +230,16 @@ func (j *Jobs) setPace(h http.Header, found job.Job, waited *time.Duration, crow
 }
 
 // setJobHeader sets what all answers about one job share. An alias names the
-// job that it stands for.
-func setJobHeader(h http.Header, receipt job.Receipt, below string) {
+// job that it stands for; what comes from the cache tells how old it is.
+func (j *Jobs) setJobHeader(h http.Header, receipt job.Receipt, below string) {
 	h.Set("Cache-Control", "private, no-cache")
 	if receipt.Alias {
 		h.Set("Content-Location", api.JobURL(receipt.Job.Key)+below)
+	}
+	if receipt.Duplicate() {
 		h.Set("Idempotency-Status", job.DuplicateIgnored)
+	}
+	if !receipt.CachedAt.IsZero() {
+		api.SetAge(h, j.clock.Now().Sub(receipt.CachedAt))
 	}
 }

@@ -231,6 +231,32 @@ func TestContract_Row80_GetThroughAlias(t *testing.T) {
 		check(t, call{method: "GET", target: "/jobs/second/result"}.do(serve(d, start)))
 }
 
+// A retry's key leads to its job too, which is no duplicate of anything.
+func TestContract_Row75_GetThroughAnOperatorsKey(t *testing.T) {
+	t.Parallel()
+	d := domain{get: func(idempotency.Tenant, idempotency.Key) (job.Receipt, error) {
+		r := receipt(succeededJob(), false)
+		r.Alias = true
+		return r, nil
+	}}
+	want{200, map[string]string{"Content-Location": "/jobs/order-42", "Idempotency-Status": ""}, []string{`"key":"order-42"`}, nil}.
+		check(t, call{method: "GET", target: "/jobs/retry-1"}.do(serve(d, start)))
+}
+
+func TestContract_Row100_AnAnswerFromTheCacheTellsItsAge(t *testing.T) {
+	t.Parallel()
+	for read, age := range map[time.Time]string{{}: "", start: "0", start.Add(-2999 * time.Millisecond): "2", start.Add(time.Second): "0"} {
+		d := domain{get: func(idempotency.Tenant, idempotency.Key) (job.Receipt, error) {
+			r := receipt(succeededJob(), false)
+			r.CachedAt = read
+			return r, nil
+		}}
+		for _, path := range []string{"/jobs/order-42", "/jobs/order-42/result"} {
+			want{200, map[string]string{"Age": age}, nil, nil}.check(t, call{method: "GET", target: path}.do(serve(d, start)))
+		}
+	}
+}
+
 func TestResult(t *testing.T) {
 	t.Parallel()
 	page := succeededJob()

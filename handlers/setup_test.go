@@ -30,6 +30,27 @@ type domain struct {
 	get    func(idempotency.Tenant, idempotency.Key) (job.Receipt, error)
 	list   func(job.Filter) ([]job.Job, error)
 	await  func(context.Context, job.Receipt, time.Duration, bool) (job.Receipt, error)
+
+	history func(idempotency.Key) (job.History, error)
+	cancel  func(idempotency.Key) (job.Receipt, error)
+	retry   func(idempotency.Request, idempotency.Key) (job.Receipt, error)
+	resolve func(idempotency.Request, idempotency.Key, job.Status, *job.Result) (job.Receipt, error)
+}
+
+func (d domain) History(_ context.Context, _ idempotency.Tenant, key idempotency.Key) (job.History, error) {
+	return d.history(key)
+}
+
+func (d domain) Cancel(_ context.Context, _ idempotency.Tenant, key idempotency.Key) (job.Receipt, error) {
+	return d.cancel(key)
+}
+
+func (d domain) Retry(_ context.Context, req idempotency.Request, key idempotency.Key) (job.Receipt, error) {
+	return d.retry(req, key)
+}
+
+func (d domain) Resolve(_ context.Context, req idempotency.Request, key idempotency.Key, to job.Status, r *job.Result) (job.Receipt, error) {
+	return d.resolve(req, key, to, r)
 }
 
 func (d domain) Submit(_ context.Context, req idempotency.Request, draft job.Draft) (job.Receipt, error) {
@@ -78,7 +99,12 @@ func serve(d domain, now time.Time) http.Handler {
 	for _, method := range []string{"GET", "HEAD"} {
 		router.Method(method, "/jobs/{key}", handlers.Handler(jobs.Get))
 		router.Method(method, "/jobs/{key}/result", handlers.Handler(jobs.Result))
+		router.Method(method, "/jobs/{key}/attempts", handlers.Handler(jobs.Attempts))
+		router.Method(method, "/jobs/{key}/events", handlers.Handler(jobs.Events))
 	}
+	router.Method("POST", "/jobs/{key}/cancel", handlers.Handler(jobs.Cancel))
+	router.Method("POST", "/jobs/{key}/retry", handlers.Handler(jobs.Retry))
+	router.Method("POST", "/jobs/{key}/resolve", handlers.Handler(jobs.Resolve))
 	router.Method("GET", "/healthz", handlers.Handler(handlers.Live))
 	return router
 }

@@ -137,11 +137,7 @@ func (b *batch) accept(ctx context.Context, items []int) {
 	if len(items) == 0 {
 		return
 	}
-	submissions := make([]Submission, len(items))
-	for n, i := range items {
-		item := b.items[i]
-		submissions[n] = b.jobs.submission(item.Request, item.Draft, b.jobs.Types[item.Draft.Type])
-	}
+	items, submissions := b.submissions(ctx, items)
 	b.found = make(map[int]Receipt, len(items))
 	receipts, errs := b.jobs.Bulk.AcceptAll(ctx, submissions)
 	for n, i := range items {
@@ -153,6 +149,23 @@ func (b *batch) accept(ctx context.Context, items []int) {
 	}
 }
 
+// submissions makes what is accepted, and answers the items that nothing can be
+// made of.
+func (b *batch) submissions(ctx context.Context, items []int) (made []int, submissions []Submission) {
+	refused := map[int]error{}
+	for _, i := range items {
+		item := b.items[i]
+		s, err := b.jobs.submission(item.Request, item.Draft, b.jobs.Types[item.Draft.Type])
+		if err != nil {
+			refused[i] = err
+			continue
+		}
+		made, submissions = append(made, i), append(submissions, s)
+	}
+	b.refuse(ctx, refused)
+	return made, submissions
+}
+
 // repeat answers the second and later items of a key from what the first one
 // found: with a replay, a mismatch, or the same trouble.
 func (b *batch) repeat(ctx context.Context) {
@@ -162,7 +175,7 @@ func (b *batch) repeat(ctx context.Context) {
 		switch {
 		case found:
 			receipt.Record.Fresh = false
-			b.receipts[i], b.errs[i] = answered(receipt, b.items[i].Request)
+			b.receipts[i], b.errs[i] = b.jobs.answered(receipt, b.items[i].Request)
 		case b.full[first] != nil:
 			full[i] = ErrQuota
 		default:

@@ -24,6 +24,8 @@ type shelf struct {
 	finds    int
 	fails    map[idempotency.Key]error
 	err      error
+	attempts []job.Attempt
+	unread   error // of the history
 }
 
 func newShelf() *shelf {
@@ -79,6 +81,10 @@ func (s *shelf) Find(_ context.Context, _ idempotency.Tenant, key idempotency.Ke
 func (s *shelf) List(context.Context, job.Filter) ([]job.Job, error) { return nil, nil }
 
 func (s *shelf) Versions(context.Context, []job.ID) (map[job.ID]job.Version, error) { return nil, nil }
+
+func (s *shelf) Attempts(context.Context, job.ID) ([]job.Attempt, error) { return s.attempts, s.unread }
+
+func (s *shelf) Events(context.Context, job.ID) ([]job.Event, error) { return nil, s.unread }
 
 func (s *shelf) jobs(quota *job.Quota) *job.Jobs {
 	return &job.Jobs{

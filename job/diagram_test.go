@@ -8,10 +8,10 @@ import (
 	"github.com/sekali/sekali/job"
 )
 
-// docs/concepts.md draws the transition table; this holds the two together.
+// docs/state-machine.md draws the transition table; this holds the two together.
 func TestStatus_TheDiagramIsTheTable(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/concepts.md")
+	text, err := os.ReadFile("../docs/state-machine.md")
 	if err != nil {
 		t.Fatal(err)
 	}

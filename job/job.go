@@ -20,20 +20,34 @@ type Job struct {
 	Status      Status
 	Payload     []byte // JSON, byte for byte as submitted
 	BusinessKey string // "" if none
+	// OperationKey names the business operation, of the job's type, that must be
+	// done once; "" if none.
+	OperationKey string
 
-	Priority    int           // each step is ten seconds of head start; smaller is earlier
-	RunAt       time.Time     // not claimed before
-	Timeout     time.Duration // of one attempt
+	Priority int           // each step is ten seconds of head start; smaller is earlier
+	RunAt    time.Time     // not claimed before
+	Deadline time.Time     // a job that has not started by then fails; zero: none
+	Timeout  time.Duration // of one attempt
+	// MaxAttempts bounds Attempts. It rises when an operator retries the job.
 	MaxAttempts int
-	Attempts    int   // counted attempts so far, the running one included
-	Generation  int   // rises when an operator retries the job
-	Version     int64 // rises with each transition, never with a heartbeat
+	// EarlierAttempts are those before the last retry of an operator.
+	EarlierAttempts int
+	Attempts        int   // counted attempts so far, the running one included
+	Generation      int   // rises when an operator retries the job
+	Version         int64 // rises with each transition, never with a heartbeat
 
 	WorkerID    string    // of the last attempt
+	Token       int64     // fencing token of the last claim
+	ClaimedAt   time.Time // last claim
 	LeaseEndsAt time.Time // while processing
-	LastError   *Failure  // of the last attempt that did not succeed
+	// CancelRequestedAt is when somebody asked to cancel the running attempt.
+	CancelRequestedAt time.Time
+	// UnknownAsks is not zero while nobody knows what the last attempt did: one
+	// more than the number of times that reconciliation was asked in vain.
+	UnknownAsks int
+	LastError   *Failure // of the last attempt that did not succeed
 
-	Outcome     string // DuplicateIgnored, or ""
+	Outcome     string // DuplicateIgnored, OutcomeUnknown, or ""
 	DuplicateOf idempotency.Key
 	Result      *Result
 	// ResultExpiredAt is when the result was let go, before the job; zero while
@@ -85,6 +99,9 @@ type Claimed struct {
 	Lease Lease
 }
 
+// Cancelling reports that somebody asked to cancel the job.
+func (c Claimed) Cancelling() bool { return !c.CancelRequestedAt.IsZero() }
+
 // Ending ends a job: it moves from the live table to the finished one.
 type Ending struct {
 	Lease       Lease
@@ -98,6 +115,15 @@ type Ending struct {
 	// IfExpired applies the ending only to a lease that has run out, judged in
 	// the same statement: a heartbeat that came in between wins.
 	IfExpired bool
+	// Waiting ends a job that nobody holds: it applies while the token is the
+	// job's and no attempt is running. No attempt is written down for it.
+	Waiting bool
+	// Operation is what the success has done, if the job holds it; nil: none.
+	Operation *Operation
+	// Compensation is accepted in the transaction that ends the job; nil: none.
+	// If its key was used before, its Otherwise is, and without one the job just
+	// ends.
+	Compensation *Submission
 }
 
 // Requeue puts a claimed job back to wait for another attempt.
@@ -110,4 +136,9 @@ type Requeue struct {
 	// Uncounted gives the attempt back: the job was handed back, not tried.
 	Uncounted bool
 	IfExpired bool // as in Ending
+	// Unstarted says that the attempt did nothing: if it was the first one, the job
+	// has not started yet, and its deadline still counts.
+	Unstarted bool
+	// UnknownAsks is what the job's UnknownAsks becomes.
+	UnknownAsks int
 }

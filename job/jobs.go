@@ -18,21 +18,40 @@ type Draft struct {
 	Priority    *int
 	MaxAttempts *int
 	Timeout     *time.Duration
+	// ExpiresIn is how long after its accept the job may start; nil: any time.
+	ExpiresIn *time.Duration
 }
 
-// Jobs is the client's side of the domain: submit and read.
+// Jobs is the client's side of the domain: submit, read, and what operators do.
 type Jobs struct {
-	Types    Types
+	Types Types
+	// Unknown is for jobs whose type is not configured any more.
+	Unknown  Settings
 	Acceptor Acceptor
 	Bulk     Bulk // for batches
 	Reader   Reader
+	Leases   Leases
+	Operator Operator
 	Clock    Clock
 	Waiters  *Waiters
-	// Render makes the stored 202 of a new job. It is a pure function: record,
-	// response and job are committed together, before anybody is answered.
-	Render func(Job) idempotency.Response
+	// Cache knows jobs without asking the database; nil: none.
+	Cache StatusCache
+	// Repeats counts replays and mismatches for the timeline; nil: nobody does.
+	Repeats *Repeats
+	// Render makes the stored 202 of a new job, RenderCurrent the stored 200 of one
+	// as it is. They are pure functions: record, response and job are committed
+	// together, before anybody is answered.
+	Render        func(Job) idempotency.Response
+	RenderCurrent func(Job) idempotency.Response
+	// Document is a job as JSON, the payload of a compensation.
+	Document func(Job) []byte
 	// Wake is told the type of each accepted job that may run now.
 	Wake func(Type)
+	// Cancelling is told of running attempts that were asked to cancel.
+	Cancelling func(Lease)
+	// Moved is told of each job that an operator or a client moved, after the
+	// commit.
+	Moved func(Job)
 	// Quota bounds the unfinished jobs of each tenant; nil: nothing does.
 	Quota *Quota
 	// AfterExpiry says that the Acceptor takes a request with an expired key for
@@ -41,7 +60,7 @@ type Jobs struct {
 }
 
 // Submit accepts the draft under the request's key, or returns what the key
-// was accepted for. Errors: ErrUnknownType, ErrQuota, those of
+// was accepted for. Errors: ErrUnknownType, ErrQuota, *KeyPartError, those of
 // idempotency.Answer, and those of Acceptor.
 func (s *Jobs) Submit(ctx context.Context, req idempotency.Request, d Draft) (Receipt, error) {
 	settings, ok := s.Types[d.Type]
@@ -55,7 +74,11 @@ func (s *Jobs) Submit(ctx context.Context, req idempotency.Request, d Draft) (Re
 	if room == 0 {
 		return s.Refuse(ctx, req, ErrQuota)
 	}
-	receipt, err := s.Acceptor.Accept(ctx, s.submission(req, d, settings))
+	submission, err := s.submission(req, d, settings)
+	if err != nil {
+		return s.Refuse(ctx, req, err)
+	}
+	receipt, err := s.Acceptor.Accept(ctx, submission)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -63,16 +86,19 @@ func (s *Jobs) Submit(ctx context.Context, req idempotency.Request, d Draft) (Re
 }
 
 // submission is everything that accepting the draft writes.
-func (s *Jobs) submission(req idempotency.Request, d Draft, settings Settings) Submission {
-	j := s.build(req, d, settings)
-	return Submission{Request: req, Job: j, Response: s.Render(j), OnConflict: settings.OnConflict}
+func (s *Jobs) submission(req idempotency.Request, d Draft, settings Settings) (Submission, error) {
+	j, err := s.build(req, d, settings)
+	if err != nil {
+		return Submission{}, err
+	}
+	return Submission{Request: req, Job: j, Response: s.Render(j), OnConflict: settings.OnConflict}, nil
 }
 
 // accepted gives a new job to the dispatcher, and compares any other receipt
 // with the request.
 func (s *Jobs) accepted(receipt Receipt, req idempotency.Request) (Receipt, error) {
 	if !receipt.Record.Fresh || receipt.Alias {
-		return answered(receipt, req)
+		return s.answered(receipt, req)
 	}
 	s.Quota.add(req.Tenant)
 	if receipt.Job.Status == Pending {
@@ -95,12 +121,13 @@ func (s *Jobs) Refuse(ctx context.Context, req idempotency.Request, why error) (
 	if s.AfterExpiry && receipt.Record.State == idempotency.Retired {
 		return Receipt{}, why
 	}
-	return answered(receipt, req)
+	return s.answered(receipt, req)
 }
 
 // answered compares the request with what its key stands for.
-func answered(receipt Receipt, req idempotency.Request) (Receipt, error) {
+func (s *Jobs) answered(receipt Receipt, req idempotency.Request) (Receipt, error) {
 	response, err := idempotency.Answer(receipt.Record, req)
+	s.Repeats.note(receipt.Job.ID, err)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -108,10 +135,9 @@ func answered(receipt Receipt, req idempotency.Request) (Receipt, error) {
 	return receipt, nil
 }
 
-func (s *Jobs) build(req idempotency.Request, d Draft, settings Settings) Job {
+func (s *Jobs) build(req idempotency.Request, d Draft, settings Settings) (Job, error) {
 	now := s.Clock.Now()
 	j := Job{
-		ID:          NewID(now, slotFor(req.Tenant, req.Key, d.Type, d.BusinessKey)),
 		Tenant:      req.Tenant,
 		Key:         req.Key,
 		Type:        d.Type,
@@ -147,12 +173,55 @@ func (s *Jobs) build(req idempotency.Request, d Draft, settings Settings) Job {
 	if d.Timeout != nil {
 		j.Timeout = *d.Timeout
 	}
-	return j
+	if d.ExpiresIn != nil {
+		j.Deadline = now.Add(*d.ExpiresIn)
+	}
+	if err := nameKeys(&j, settings); err != nil {
+		return Job{}, err
+	}
+	j.ID = NewID(now, slotFor(j.Tenant, j.Key, j.Type, j.BusinessKey))
+	return j, nil
+}
+
+// nameKeys gives the job the keys that its type makes from the payload. A
+// business key that the client named wins.
+func nameKeys(j *Job, settings Settings) (err error) {
+	if settings.BusinessKey != nil && j.BusinessKey == "" {
+		if j.BusinessKey, err = settings.BusinessKey(*j); err != nil {
+			return err
+		}
+	}
+	if settings.OperationKey != nil {
+		j.OperationKey, err = settings.OperationKey(*j)
+	}
+	return err
 }
 
 // Get returns the tenant's job of the key as it is now, and whether the key is
-// an alias of it. Errors: ErrNotFound, *ExpiredError, ErrUnavailable.
+// an alias of it. A success is final, so the cache may tell of it; any other end
+// it may tell of while the database is away. Errors: ErrNotFound,
+// *ExpiredError, ErrUnavailable.
 func (s *Jobs) Get(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (Receipt, error) {
+	if s.Cache == nil {
+		return s.current(ctx, tenant, key)
+	}
+	cached, known := s.Cache.Find(ctx, tenant, key)
+	known = known && s.Clock.Now().Before(cached.Job.ExpiresAt)
+	if known && cached.Job.Status == Succeeded {
+		return cached.receipt(tenant, key), nil
+	}
+	receipt, err := s.current(ctx, tenant, key)
+	switch {
+	case known && errors.Is(err, ErrUnavailable):
+		return cached.receipt(tenant, key), nil
+	case err == nil && receipt.Job.Status.Finished() && !receipt.Alias && (!known || cached.Job.Version != receipt.Job.Version):
+		s.Cache.Put(receipt.Job)
+	}
+	return receipt, err
+}
+
+// current is Get from the database.
+func (s *Jobs) current(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (Receipt, error) {
 	receipt, err := s.Reader.Find(ctx, tenant, key)
 	if err != nil {
 		return Receipt{}, err

@@ -64,7 +64,8 @@ func TestSettings_Fail(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			ending, requeue := s.Fail(claimed(tt.attempt), job.AttemptFailed, job.Failure{Code: "x"}, &tt.err)
+			d := s.Fail(claimed(tt.attempt), job.AttemptFailed, &tt.err)
+			ending, requeue := d.Ending, d.Requeue
 			if (ending != nil) != tt.ends || (requeue != nil) == tt.ends {
 				t.Fatalf("ending %v, requeue %v", ending, requeue)
 			}

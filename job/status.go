@@ -16,16 +16,17 @@ const (
 	Cancelled  Status = "cancelled"
 )
 
-// transitions is the whole life of a job. docs/concepts.md draws it; a test
+// transitions is the whole life of a job. docs/state-machine.md draws it; a test
 // holds the two together. failed and cancelled lead back to pending because an
-// operator may retry them.
+// operator may retry them, and failed to succeeded because one may resolve a job
+// whose outcome was unknown.
 var transitions = map[Status][]Status{
 	Scheduled:  {Pending, Cancelled, Failed},
 	Pending:    {Processing, Cancelled, Failed},
 	Processing: {Succeeded, Failed, Cancelled, Retrying, Pending},
 	Retrying:   {Pending, Cancelled, Failed},
 	Succeeded:  {},
-	Failed:     {Pending},
+	Failed:     {Pending, Succeeded},
 	Cancelled:  {Pending},
 }
 
@@ -55,6 +56,12 @@ const (
 	AttemptCancelled Outcome = "cancelled"
 )
 
-// DuplicateIgnored is the outcome of a job whose operation was done before:
-// it succeeded without doing the work again.
-const DuplicateIgnored = "duplicate_ignored"
+// The outcomes of a job, where it has one besides its status.
+const (
+	// DuplicateIgnored: the job's operation had been done before, so it succeeded
+	// without doing the work again.
+	DuplicateIgnored = "duplicate_ignored"
+	// OutcomeUnknown: nobody knows whether the last attempt did its work. The job
+	// waits for somebody to resolve it.
+	OutcomeUnknown = "outcome_unknown"
+)

@@ -18,10 +18,12 @@ func TestStatus_Transitions(t *testing.T) {
 				t.Errorf("succeeded leads to %s: success is for ever", to)
 			case to == job.Processing && can != (from == job.Pending):
 				t.Errorf("%s to processing: %v; only a pending job can be claimed", from, can)
-			case to == job.Succeeded && can != (from == job.Processing):
-				t.Errorf("%s to succeeded: %v; only an attempt can succeed", from, can)
-			case from.Finished() && to.Finished() && can:
+			case to == job.Succeeded && can != (from == job.Processing || from == job.Failed):
+				t.Errorf("%s to succeeded: %v; only an attempt can succeed, or an operator who knows better than failed", from, can)
+			case from.Finished() && to.Finished() && can && (from != job.Failed || to != job.Succeeded):
 				t.Errorf("%s to %s: a job ends once", from, to)
+			case from == job.Cancelled && can && to != job.Pending:
+				t.Errorf("cancelled leads to %s: only a retry leads on", to)
 			}
 		}
 		if !from.Valid() {

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"net/url"
@@ -23,6 +24,9 @@ type KeyPolicy struct {
 	BodyLimit   int64         // bytes as they arrive; 0 means 1 MiB
 	BodyTimeout time.Duration // for all of the body; 0 means 10 s
 	MediaTypes  []string      // without parameters; none means any
+	// Bodiless says that the route takes no body, or {}: the two are one request,
+	// whatever media type comes with the first.
+	Bodiless bool
 }
 
 // Key makes a keyed request of what the client sent and puts it into the
@@ -82,9 +86,22 @@ func (p KeyPolicy) read(w http.ResponseWriter, r *http.Request, bodies BodyPolic
 	if err != nil && (p.Required || !errors.Is(err, idempotency.ErrKeyMissing)) {
 		return req, nil, err
 	}
+	if p.Bodiless && isNothing(body) {
+		mediaType, body = "", nil
+	}
 	req.Fingerprint, err = fingerprint(r, mediaType, body)
 	return req, body, err
 }
+
+// isNothing reports whether a body has nothing to say: it is empty, or {}.
+func isNothing(body []byte) bool {
+	body = bytes.Trim(body, jsonBlank)
+	inside, isObject := bytes.CutPrefix(body, []byte("{"))
+	return len(body) == 0 || isObject && string(bytes.Trim(inside, jsonBlank)) == "}"
+}
+
+// jsonBlank is what JSON allows around its values.
+const jsonBlank = " \t\r\n"
 
 func fingerprint(r *http.Request, mediaType string, body []byte) (idempotency.Fingerprint, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)

@@ -283,3 +283,50 @@ func FuzzKey(f *testing.F) {
 		}
 	})
 }
+
+// No body and {} say the same, so that a double click is one request whichever
+// client sends it.
+func TestContract_Row75_BodilessRoutes(t *testing.T) {
+	t.Parallel()
+	policy := jobsPolicy
+	policy.Bodiless = true
+	seen := map[idempotency.Fingerprint]bool{}
+	send := func(body string, h http.Header) *httptest.ResponseRecorder {
+		r := post(body, h)
+		return through(middleware.Key(policy), func(w http.ResponseWriter, r *http.Request) {
+			req, _ := idempotency.FromContext(r.Context())
+			seen[req.Fingerprint] = true
+		}, r)
+	}
+	const json = "application/json"
+	for _, tt := range []struct {
+		body   string
+		header http.Header
+	}{
+		{"", header("Idempotency-Key", "a")},
+		{"", header("Idempotency-Key", "a", "Content-Type", json)},
+		{"{}", header("Idempotency-Key", "a", "Content-Type", json)},
+		{" { }\n", header("Idempotency-Key", "a", "Content-Type", "application/json; charset=utf-8")},
+	} {
+		if w := send(tt.body, tt.header); w.Code != http.StatusOK {
+			t.Errorf("%q with %v: %d %s", tt.body, tt.header, w.Code, w.Body)
+		}
+	}
+	if len(seen) != 1 {
+		t.Errorf("%d fingerprints for one request", len(seen))
+	}
+	if w := send(`{"a":1}`, header("Idempotency-Key", "a", "Content-Type", json)); w.Code != http.StatusOK || len(seen) != 2 {
+		t.Errorf("a body goes to the handler as another request: %d, %d fingerprints", w.Code, len(seen))
+	}
+	for body, status := range map[string]int{"{": 400, "{{}": 400, `{"a":1,"a":1}`: 400} {
+		if w := send(body, header("Idempotency-Key", "a", "Content-Type", json)); w.Code != status {
+			t.Errorf("%q: %d", body, w.Code)
+		}
+	}
+	if w := send("{}", header("Idempotency-Key", "a", "Content-Type", "text/plain")); w.Code != http.StatusUnsupportedMediaType {
+		t.Errorf("text: %d", w.Code)
+	}
+	if w := send("", nil); w.Code != http.StatusBadRequest {
+		t.Errorf("no key: %d", w.Code)
+	}
+}

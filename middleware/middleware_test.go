@@ -309,7 +309,7 @@ func TestFailure_BR89_SeriesDoNotGrow(t *testing.T) {
 			}
 		}
 	}
-	if series > 60 {
+	if series > 100 { // without requests there are more than half as many
 		t.Errorf("there are %d series", series)
 	}
 }

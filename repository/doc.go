@@ -10,6 +10,12 @@
 //     claim has raised it.
 //   - A job ends once: the statement that ends it takes the row out of jobs and
 //     puts it into finished_jobs.
+//   - Retry and resolve are accepts: the record of the operator's key and the
+//     change of the job are one transaction, and of any number of calls about one
+//     version of a job one changes it.
+//   - A business operation is taken by one job at a time and done once. A function
+//     that runs in the transaction of its job's end takes it there.
+//   - A failure and the accept of the job that compensates it are one transaction.
 //   - Payloads, results and responses come back byte for byte.
 //   - Whether something is due, expired or retired is judged in SQL, by the
 //     database's clock; on SQLite that is the process's.
@@ -17,10 +23,13 @@
 // What it does not promise: that a write whose connection broke has not
 // happened. Such a call returns job.ErrOutcomeUnknown, and may be repeated with
 // the same arguments: accepts are recognised by their job's id, endings and
-// requeues by the token of their attempt.
+// requeues by the token of their attempt. Calls of operators are read back by the
+// repository itself where that is possible.
 //
 // The engines share the statements that read (reads.go). Each writes in its own
 // way: Postgres with one statement and arrays of parameters, so that a batch is
 // one round trip and one commit; SQLite with prepared single-row statements in
-// one transaction, where there are no round trips to save.
+// one transaction, where there are no round trips to save. What operators do, and
+// what follows a failure, is rare: a short transaction of a few statements that both
+// engines run (transact.go).
 package repository

@@ -1,10 +1,13 @@
 package repository
 
 import (
+	"context"
 	"database/sql"
 	"sync/atomic"
 
 	"github.com/lib/pq"
+
+	"github.com/sekali/sekali/job"
 )
 
 // What the tests of package repository_test see beside the exported names.
@@ -12,6 +15,26 @@ const (
 	ClaimSQL  = claimSQL
 	ExtendSQL = extendSQL
 	ListSQL   = listSQL
+
+	AcceptSQL        = acceptSQL
+	FinishSQL        = finishSQL
+	QueuesSQL        = queuesSQL
+	UnblockSQL       = unblockSQL
+	OverdueSQL       = overdueSQL
+	RequestCancelSQL = requestCancelSQL
+
+	ClaimOneFileSQL = claimOneFileSQL
+	HolderSQL       = holderSQL
+	QueuesFileSQL   = queuesFileSQL
+	UnblockOneSQL   = unblockOneSQL
+	OverdueFileSQL  = overdueFileSQL
+
+	RunningSQL   = runningSQL
+	WaitingSQL   = waitingSQL
+	HoldersSQL   = holdersSQL
+	AttemptsSQL  = attemptsSQL
+	EventsSQL    = eventsSQL
+	OperationSQL = operationSQL
 )
 
 // ReapStatements are what the reaper runs on Postgres.
@@ -56,4 +79,9 @@ func SSLMode(url string) (string, error) {
 		return "", err
 	}
 	return string(p.config.SSLMode), p.close()
+}
+
+// OverviewOf is the overview that counts no more waiting jobs than most.
+func OverviewOf(ctx context.Context, r *Repository, most int) (job.Overview, error) {
+	return r.overview(ctx, most)
 }

@@ -22,7 +22,7 @@ func proxied(t *testing.T) (*proxy, *repository.Repository, *sql.DB) {
 	p, url := newProxy(t, direct)
 	r := migrated(t, url, repository.Options{Slots: 4, MaxConns: 4})
 	accept(t, r, "warm")
-	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(claimOne(t, r).Lease)}); err != nil || !applied[0] {
+	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(claimOne(t, r).Lease)}); err != nil || applied[0] != job.Applied {
 		t.Fatal(err)
 	}
 	return p, r, beside(t, "postgres", direct)
@@ -220,12 +220,12 @@ func TestFinish_AnswerLost(t *testing.T) {
 	accept(t, r, "b")
 	first, second := claimOne(t, r), claimOne(t, r)
 	p.rule(nil, answers(1, ""))
-	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(first.Lease)}); err != nil || !applied[0] {
+	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(first.Lease)}); err != nil || applied[0] != job.Applied {
 		t.Errorf("finish: %v, %v", applied, err)
 	}
 	p.rule(nil, answers(1, ""))
 	back := job.Requeue{Lease: second.Lease, Status: job.Retrying, In: time.Hour, Attempt: job.AttemptFailed}
-	if applied, err := r.Requeue(t.Context(), []job.Requeue{back}); err != nil || !applied[0] {
+	if applied, err := r.Requeue(t.Context(), []job.Requeue{back}); err != nil || applied[0] != job.Applied {
 		t.Errorf("requeue: %v, %v", applied, err)
 	}
 	p.rule(nil, answers(1000, ""))
@@ -254,13 +254,13 @@ func TestFailure_BR80_CommitWithoutAnswer(t *testing.T) {
 		}
 		return pass
 	}, nil)
-	err := r.FinishTx(t.Context(), c.Lease, effect)
+	err := r.FinishTx(t.Context(), c, effect)
 	if !errors.Is(err, job.ErrUnavailable) || count(t, db, `select count(*) from effects`) != 0 {
 		t.Errorf("a commit that did not arrive: %v", err)
 	}
 
 	p.rule(nil, answers(1, "COMMIT"))
-	if err := r.FinishTx(t.Context(), c.Lease, effect); err != nil {
+	if err := r.FinishTx(t.Context(), c, effect); err != nil {
 		t.Errorf("a commit whose answer was lost: %v", err)
 	}
 	if n := count(t, db, `select count(*) from effects`); n != 1 {

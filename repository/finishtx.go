@@ -20,14 +20,19 @@ const (
 // function in it went on.
 var errAborted = errors.New("the transaction was given up after a statement failed")
 
-// FinishTx implements job.Leases. It returns run's error as it is. A function
-// that ends the transaction itself, or that goes on after a statement failed,
-// makes the attempt fail with a *job.AttemptError (BR-80).
+// FinishTx implements job.Leases. It returns run's error as it is, except that
+// where the database chose the transaction as the victim of a deadlock or of a
+// serialization failure the error is job.ErrUnavailable too: that is no failure of
+// the job (BR-46, BR-50). A function that ends the transaction itself, or that
+// goes on after a statement failed, makes the attempt fail with a
+// *job.AttemptError (BR-80).
 //
-// The token is looked at last, in the statement that ends the job: until then
-// the job's row is not locked, and heartbeats pass (research/scale.md, rule 4).
-// On SQLite the transaction holds the one write lock from its beginning.
-func (r *Repository) FinishTx(ctx context.Context, lease job.Lease, run func(context.Context, *sql.Tx) (job.Ending, error)) error {
+// The job's operation is taken first, so that two jobs of one operation never do
+// their work at the same time; a second one waits for it no longer than for any
+// lock. The token is looked at last, in the statement that ends the job: until
+// then the job's row is not locked, and heartbeats pass (research/scale.md, rule
+// 4). On SQLite the transaction holds the one write lock from its beginning.
+func (r *Repository) FinishTx(ctx context.Context, c job.Claimed, run func(context.Context, *sql.Tx) (job.Ending, error)) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -45,25 +50,64 @@ func (r *Repository) FinishTx(ctx context.Context, lease job.Lease, run func(con
 	// Also after a panic and runtime.Goexit in run; after a commit it does nothing.
 	defer func() { _ = tx.Rollback() }()
 
-	wanted, err := run(ctx, tx)
-	if err != nil {
+	if err := r.holdOperation(ctx, detached, tx, c); err != nil {
 		return err
 	}
-	wanted.Lease, wanted.IfExpired = lease, false
+	wanted, err := run(ctx, tx)
+	if err != nil {
+		return r.victim(err)
+	}
+	wanted.Lease, wanted.Operation = c.Lease, c.Operation()
+	wanted.IfExpired, wanted.Waiting = false, false
 	e := r.encodeEnding(wanted)
-	settle, stop := context.WithTimeout(detached, settleTimeout)
+	if err := r.finishIn(ctx, detached, tx, e); err != nil {
+		return err
+	}
+	if !untie() {
+		return context.Cause(ctx)
+	}
+	return r.commit(ctx, tx, e)
+}
+
+// holdOperation takes the operation that the job names, in the transaction.
+func (r *Repository) holdOperation(ctx, detached context.Context, tx *sql.Tx, c job.Claimed) error {
+	o := c.Operation()
+	if o == nil {
+		return nil
+	}
+	limited, stop := context.WithTimeout(detached, settleTimeout)
 	defer stop()
-	applied, err := r.engine.finishTx(settle, tx, e)
+	n, err := r.engine.holdOperation(limited, tx, holderArgs(*o, c)...)
+	if err != nil {
+		return r.ended(ctx, "take an operation", err)
+	}
+	if n == 0 {
+		return fmt.Errorf("repository: take an operation in a transaction: %w", job.ErrOperationTaken)
+	}
+	return nil
+}
+
+// finishIn ends the job in the transaction.
+func (r *Repository) finishIn(ctx, detached context.Context, tx *sql.Tx, e ending) error {
+	limited, stop := context.WithTimeout(detached, settleTimeout)
+	defer stop()
+	applied, err := r.engine.finishTx(limited, tx, e)
 	if err != nil {
 		return r.ended(ctx, "finish", err)
 	}
 	if !applied {
 		return fmt.Errorf("repository: finish in a transaction: %w", job.ErrLeaseLost)
 	}
-	if !untie() {
-		return context.Cause(ctx)
+	return nil
+}
+
+// victim names an error of a function whose transaction the database gave up in
+// favour of another one.
+func (r *Repository) victim(err error) error {
+	if r.engine.classify(err) != conflict {
+		return err
 	}
-	return r.commit(ctx, tx, e)
+	return fmt.Errorf("repository: run in a transaction: %w: %w", job.ErrUnavailable, err)
 }
 
 // sameDeadline has the deadline of another context without ending at it: the

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,11 +29,11 @@ func (r *Repository) Claim(ctx context.Context, t job.Type, n int, worker string
 }
 
 // Extend implements job.Leases.
-func (r *Repository) Extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]bool, error) {
+func (r *Repository) Extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]job.Kept, error) {
 	if len(held) == 0 {
-		return map[job.ID]bool{}, nil
+		return map[job.ID]job.Kept{}, nil
 	}
-	var kept map[job.ID]bool
+	var kept map[job.ID]job.Kept
 	err := r.write(ctx, "extend", func(ctx context.Context) (err error) {
 		kept, err = r.engine.extend(ctx, held, lease)
 		return err
@@ -41,51 +42,67 @@ func (r *Repository) Extend(ctx context.Context, held []job.Lease, lease time.Du
 }
 
 // Finish implements job.Leases.
-func (r *Repository) Finish(ctx context.Context, endings []job.Ending) ([]bool, error) {
+func (r *Repository) Finish(ctx context.Context, endings []job.Ending) ([]job.Application, error) {
 	if len(endings) == 0 {
 		return nil, nil
 	}
 	encoded := make([]ending, len(endings))
 	for i, e := range endings {
-		if err := movable(e.Status); err != nil {
+		if err := endable(e); err != nil {
 			return nil, err
 		}
 		encoded[i] = r.encodeEnding(e)
 	}
-	var applied []bool
+	if slices.ContainsFunc(encoded, ending.compensated) {
+		return r.finishMixed(ctx, encoded)
+	}
+	return r.finish(ctx, encoded)
+}
+
+func (r *Repository) finish(ctx context.Context, endings []ending) ([]job.Application, error) {
+	var applications []job.Application
 	err := r.write(ctx, "finish", func(ctx context.Context) (err error) {
-		applied, err = r.engine.finish(ctx, encoded)
+		applications, err = r.engine.finish(ctx, endings)
 		return err
 	})
-	return applied, err
+	return applications, err
 }
 
 // Requeue implements job.Leases.
-func (r *Repository) Requeue(ctx context.Context, requeues []job.Requeue) ([]bool, error) {
+func (r *Repository) Requeue(ctx context.Context, requeues []job.Requeue) ([]job.Application, error) {
 	if len(requeues) == 0 {
 		return nil, nil
 	}
 	encoded := make([]requeue, len(requeues))
 	for i, q := range requeues {
-		if err := movable(q.Status); err != nil {
-			return nil, err
+		if q.Status.Finished() || !job.CanMove(job.Processing, q.Status) {
+			return nil, unmovable(job.Processing, q.Status)
 		}
 		encoded[i] = requeue{Requeue: q, failure: encodeFailure(q.Failure)}
 	}
-	var applied []bool
+	var applications []job.Application
 	err := r.write(ctx, "requeue", func(ctx context.Context) (err error) {
-		applied, err = r.engine.requeue(ctx, encoded)
+		applications, err = r.engine.requeue(ctx, encoded)
 		return err
 	})
-	return applied, err
+	return applications, err
 }
 
-// movable refuses what the transition table does not allow for an attempt.
-func movable(to job.Status) error {
-	if job.CanMove(job.Processing, to) {
+// endable refuses an ending that the transition table does not allow. A job that
+// waits may go only where all that wait may.
+func endable(e job.Ending) error {
+	from := job.Processing
+	if e.Waiting {
+		from = job.Retrying
+	}
+	if e.Status.Finished() && job.CanMove(from, e.Status) {
 		return nil
 	}
-	return fmt.Errorf("repository: a job that is processing cannot become %q", to)
+	return unmovable(from, e.Status)
+}
+
+func unmovable(from, to job.Status) error {
+	return fmt.Errorf("repository: a job that is %s cannot become %q in this way", from, to)
 }
 
 // Promote implements job.Leases.
@@ -133,16 +150,66 @@ func (r *Repository) encodeEnding(e job.Ending) ending {
 	return encoded
 }
 
+func (e ending) settlement() settlement {
+	return settlement{
+		lease: e.Lease, attempt: e.Attempt, status: e.Status, waiting: e.Waiting,
+		yields: e.Status == job.Failed && !e.Waiting, ifExpired: e.IfExpired,
+	}
+}
+
 // requeue is a job.Requeue in the form in which it is stored.
 type requeue struct {
 	job.Requeue
 	failure []byte
 }
 
+func (q requeue) settlement() settlement {
+	return settlement{lease: q.Lease, attempt: q.Attempt, status: q.Status, yields: true, ifExpired: q.IfExpired}
+}
+
+// settlement is what a decision is recognised by when one asks what became of it.
+type settlement struct {
+	lease   job.Lease
+	attempt job.Outcome // how the attempt is said to have ended
+	status  job.Status  // what the job became
+	waiting bool        // as in job.Ending: there was no attempt
+	// yields: the decision gives way to a cancellation.
+	yields    bool
+	ifExpired bool
+}
+
+// settledRow is what became of a settlement.
+type settledRow struct {
+	leaseRow
+	Applied       bool `db:"applied"`
+	CancelPending bool `db:"cancel_pending"`
+}
+
+func (r settledRow) application() job.Application {
+	switch {
+	case r.Applied:
+		return job.Applied
+	case r.CancelPending:
+		return job.CancelPending
+	}
+	return job.Refused
+}
+
 // leaseRow is a lease that a statement has reached.
 type leaseRow struct {
 	ID    text  `db:"id"`
 	Token int64 `db:"token"`
+}
+
+// keptRow is a lease that is still the holder's.
+type keptRow struct {
+	leaseRow
+	Extended        bool `db:"extended"`
+	CancelRequested bool `db:"cancel_requested"`
+}
+
+func (r keptRow) kept() job.Kept {
+	return job.Kept{Extended: r.Extended, CancelRequested: r.CancelRequested}
 }
 
 func reached(rows []leaseRow) map[job.Lease]bool {

@@ -20,25 +20,44 @@ import (
 // business key both see no holder, and the later one fails with 23505. Nothing
 // of its batch was written; run again, it sees the holder.
 //
+// A job that queues waits behind any unfinished job of its business key, one that
+// waits itself included, or it would overtake that. queued_at is when the
+// statement began: the order of arrival.
+//
 // Records are inserted in the order of their keys, then jobs in the order of
 // their business keys, so that batches wait for each other in one direction.
 const acceptSQL = `
 with input as (
   select i.slot, i.tenant, i.key, i.fingerprint, i.job_slot, i.job_id, i.status, i.headers, i.body, i.created_at,
-    i.type, i.state, i.payload, nullif(i.business_key, '') as business_key, i.rejects,
+    i.type, i.state, i.payload, nullif(i.business_key, '') as business_key, i.rejects, i.queues,
+    nullif(i.operation_key, '') as operation_key, cast(nullif(i.deadline, '') as timestamptz) as deadline,
     i.priority, i.run_at, i.claim_at, i.timeout_ms, i.max_attempts
   from unnest(cast($1 as smallint[]), cast($2 as text[]), cast($3 as text[]), cast($4 as bytea[]),
     cast($5 as smallint[]), cast($6 as uuid[]), cast($7 as smallint[]), cast($8 as bytea[]), cast($9 as bytea[]),
     cast($10 as timestamptz[]), cast($11 as text[]), cast($12 as text[]), cast($13 as bytea[]), cast($14 as text[]),
-    cast($15 as boolean[]), cast($16 as smallint[]), cast($17 as timestamptz[]), cast($18 as timestamptz[]),
-    cast($19 as bigint[]), cast($20 as int[]))
+    cast($15 as boolean[]), cast($16 as boolean[]), cast($17 as text[]), cast($18 as text[]),
+    cast($19 as smallint[]), cast($20 as timestamptz[]), cast($21 as timestamptz[]), cast($22 as bigint[]), cast($23 as int[]))
     as i(slot, tenant, key, fingerprint, job_slot, job_id, status, headers, body, created_at,
-      type, state, payload, business_key, rejects, priority, run_at, claim_at, timeout_ms, max_attempts)),
-holder as (
-  select i.job_id as newcomer, j.id, j.key
+      type, state, payload, business_key, rejects, queues, operation_key, deadline,
+      priority, run_at, claim_at, timeout_ms, max_attempts)),
+ahead as (
+  select i.job_id as newcomer, i.queues, a.id, a.key
   from input i
-  join jobs j on j.slot = i.job_slot and j.tenant = i.tenant and j.type = i.type
-    and j.business_key = i.business_key and not j.blocked),
+  cross join lateral (
+    select u.id, u.key
+    from (
+      (select j.id, j.key, j.blocked from jobs j
+      where j.slot = i.job_slot and j.tenant = i.tenant and j.type = i.type and j.business_key = i.business_key and not j.blocked
+      limit 1)
+      union all
+      (select j.id, j.key, j.blocked from jobs j
+      where j.slot = i.job_slot and j.tenant = i.tenant and j.type = i.type and j.business_key = i.business_key and j.blocked
+      order by j.queued_at, j.id
+      limit 1)) u
+    order by u.blocked
+    limit 1) a),
+holder as (
+  select newcomer, id, key from ahead where not queues),
 record as (
   insert into idempotency_keys (slot, tenant, key, fingerprint, state, job_slot, job_id, alias,
     response_status, response_headers, response_body, created_at)
@@ -52,12 +71,13 @@ record as (
   on conflict (slot, tenant, key) do nothing
   returning slot, tenant, key, job_id),
 accepted as (
-  insert into jobs (slot, id, tenant, key, key_slot, type, state, payload, business_key,
-    priority, run_at, claim_at, timeout_ms, max_attempts, created_at)
-  select i.job_slot, i.job_id, i.tenant, i.key, i.slot, i.type, i.state, i.payload, i.business_key,
-    i.priority, i.run_at, i.claim_at, i.timeout_ms, i.max_attempts, i.created_at
+  insert into jobs (slot, id, tenant, key, key_slot, type, state, blocked, payload, business_key, operation_key,
+    priority, run_at, claim_at, deadline, timeout_ms, max_attempts, created_at)
+  select i.job_slot, i.job_id, i.tenant, i.key, i.slot, i.type, i.state, a.id is not null, i.payload, i.business_key, i.operation_key,
+    i.priority, i.run_at, i.claim_at, i.deadline, i.timeout_ms, i.max_attempts, i.created_at
   from input i
   join record r on r.job_id = i.job_id
+  left join ahead a on a.newcomer = i.job_id
   order by i.job_slot, i.tenant, i.type, i.business_key, i.job_id)
 select i.job_id as mine, r.job_id as bound, h.id as holder, h.key as holder_key
 from input i
@@ -197,19 +217,22 @@ func acceptArgs(wave []*answer) []any {
 		tenants, keys, ids, types, states     = make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 		businessKeys, created, runAt, turn    = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 		prints, headers, bodies, payloads     = make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
-		rejects                               = make([]bool, n)
+		operationKeys, deadlines              = make([]string, n), make([]string, n)
+		rejects, queues                       = make([]bool, n), make([]bool, n)
 	)
 	for i, a := range wave {
 		req, j, response := a.s.Request, a.s.Job, a.s.Response
 		slots[i], tenants[i], keys[i], prints[i] = int64(job.KeySlot(req.Tenant, req.Key)), string(req.Tenant), string(req.Key), req.Fingerprint.Bytes()
 		jobSlots[i], ids[i], types[i], states[i] = int64(j.Slot()), string(j.ID), string(j.Type), string(j.Status)
 		statuses[i], headers[i], bodies[i] = int64(response.Status), encodeHeader(response.Header), response.Body
-		payloads[i], businessKeys[i], rejects[i] = j.Payload, j.BusinessKey, a.s.OnConflict == job.ConflictReject
-		created[i], runAt[i], turn[i] = stamp(j.CreatedAt), stamp(j.RunAt), stamp(claimAt(j))
+		payloads[i], businessKeys[i], operationKeys[i] = j.Payload, j.BusinessKey, j.OperationKey
+		rejects[i], queues[i] = a.s.OnConflict == job.ConflictReject, a.s.OnConflict == job.ConflictQueue
+		created[i], runAt[i], turn[i], deadlines[i] = stamp(j.CreatedAt), stamp(j.RunAt), stamp(claimAt(j)), stampOrNone(j.Deadline)
 		priorities[i], timeouts[i], attempts[i] = int64(j.Priority), j.Timeout.Milliseconds(), int64(j.MaxAttempts)
 	}
 	return []any{
 		slots, tenants, keys, prints, jobSlots, ids, statuses, headers, bodies, created,
-		types, states, payloads, businessKeys, rejects, priorities, runAt, turn, timeouts, attempts,
+		types, states, payloads, businessKeys, rejects, queues, operationKeys, deadlines,
+		priorities, runAt, turn, timeouts, attempts,
 	}
 }

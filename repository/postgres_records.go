@@ -125,7 +125,8 @@ own as (
 aliases as (
   update idempotency_keys k
   set state = 'retired', final_state = d.state, retired_at = d.expires_at,
-    expires_at = d.expires_at + cast($2 as bigint) * interval '1 millisecond', job_slot = null, job_id = null, alias = false
+    expires_at = d.expires_at + cast($2 as bigint) * interval '1 millisecond', job_slot = null, job_id = null, alias = false,
+    owner = null, response_status = null, response_headers = null, response_body = null
   from due d
   where k.job_slot = d.slot and k.job_id = d.id and k.alias),
 attempts as (

@@ -70,14 +70,14 @@ func TestFailure_BR80_DeferredConstraint(t *testing.T) {
 	}
 	accept(t, r, "k")
 	c := claimOne(t, r)
-	err := r.FinishTx(t.Context(), c.Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+	err := r.FinishTx(t.Context(), c, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
 		_, err := tx.ExecContext(ctx, `insert into once (n) values (1), (1)`)
 		return succeeded(job.Lease{}), err
 	})
 	if !r.IsUniqueViolation(err) || !r.Permanent(err) {
 		t.Errorf("error: %v", err)
 	}
-	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(c.Lease)}); err != nil || !applied[0] {
+	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(c.Lease)}); err != nil || applied[0] != job.Applied {
 		t.Errorf("the lease is not held any more: %v, %v", applied, err)
 	}
 }
@@ -137,7 +137,7 @@ func TestFailure_BR46_Serializable(t *testing.T) {
 	r := migrated(t, url, repository.Options{Slots: 2})
 	accept(t, r, "k")
 	var level string
-	err := r.FinishTx(t.Context(), claimOne(t, r).Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+	err := r.FinishTx(t.Context(), claimOne(t, r), func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
 		return succeeded(job.Lease{}), tx.QueryRowContext(ctx, `show transaction_isolation`).Scan(&level)
 	})
 	if err != nil || level != "read committed" {

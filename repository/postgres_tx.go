@@ -12,19 +12,63 @@ import (
 )
 
 func (p *postgres) begin(ctx context.Context) (*sql.Tx, error) {
-	if err := p.txs.prepare(ctx, finishSQL); err != nil {
+	if err := p.txs.prepare(ctx, finishSQL, holdOperationSQL); err != nil {
 		return nil, err
 	}
 	return p.txs.db.BeginTx(ctx, nil)
 }
 
-func (p *postgres) finishTx(ctx context.Context, tx *sql.Tx, e ending) (bool, error) {
-	prepared, err := p.txs.in(ctx, tx, finishSQL)
-	if err != nil {
-		return false, err
+// holdOperation waits for another transaction that has the operation as long as a
+// lock may take, and no longer. The function's own statements may.
+func (p *postgres) holdOperation(ctx context.Context, tx *sql.Tx, args ...any) (int64, error) {
+	if _, err := tx.ExecContext(ctx, `set local lock_timeout = '1s'`); err != nil {
+		return 0, err
 	}
-	rows, err := scan[leaseRow](ctx, prepared, finishArgs([]ending{e})...)
-	return len(rows) == 1, aborted(err)
+	n, err := changeIn(ctx, p.txs, tx, holdOperationSQL, args...)
+	if err != nil || n == 0 {
+		return n, err
+	}
+	_, err = tx.ExecContext(ctx, `set local lock_timeout to default`)
+	return n, err
+}
+
+func (p *postgres) finishTx(ctx context.Context, tx *sql.Tx, e ending) (bool, error) {
+	applied, err := p.finishIn(ctx, transaction{tx, p.txs}, e)
+	return applied, aborted(err)
+}
+
+func (p *postgres) finishStatements() []string { return []string{finishSQL} }
+
+func (p *postgres) finishIn(ctx context.Context, t transaction, e ending) (bool, error) {
+	rows, err := rowsOf[leaseRow](ctx, t, finishSQL, finishArgs([]ending{e})...)
+	return len(rows) == 1, err
+}
+
+func (p *postgres) clientTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error {
+	return p.shortTx(ctx, p.accepts, statements, do)
+}
+
+func (p *postgres) leaseTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error {
+	return p.shortTx(ctx, p.leases, statements, do)
+}
+
+// shortTx has, from the wait for a connection to the commit, the time that the
+// pool gives one statement.
+func (p *postgres) shortTx(ctx context.Context, on *pool, statements []string, do func(context.Context, transaction) error) error {
+	ctx, cancel := on.within(ctx)
+	defer cancel()
+	if err := on.prepare(ctx, statements...); err != nil {
+		return err
+	}
+	tx, err := on.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	if err := do(ctx, transaction{tx, on}); err != nil {
+		return err
+	}
+	return commitShort(tx)
 }
 
 // aborted names the error of a transaction in which a statement had failed.
@@ -49,9 +93,9 @@ func (p *postgres) outcome(ctx context.Context, e ending) (bool, error) {
 	if err != nil || len(held) > 0 {
 		return false, err
 	}
-	applied, err := p.applied(ctx, map[job.Lease]bool{}, []attemptOutcome{{e.Lease, e.Attempt}})
+	settled, err := p.settled(ctx, []settlement{e.settlement()})
 	if err != nil {
 		return false, err
 	}
-	return applied[0], nil
+	return settled[0] == job.Applied, nil
 }

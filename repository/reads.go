@@ -26,12 +26,15 @@ select now() as read_at, k.fingerprint, k.state as record_state, k.alias, coales
   coalesce(k.expires_at <= now(), false) as past, coalesce(f.expires_at <= now(), false) as job_past,
   coalesce(j.id, f.id) as id, coalesce(j.tenant, f.tenant) as tenant, coalesce(j.key, f.key) as key,
   coalesce(j.type, f.type) as type, coalesce(j.state, f.state) as state, coalesce(j.payload, f.payload) as payload,
-  coalesce(j.business_key, f.business_key) as business_key, coalesce(j.priority, f.priority, 0) as priority,
-  coalesce(j.run_at, f.run_at) as run_at, coalesce(j.timeout_ms, f.timeout_ms, 0) as timeout_ms,
-  coalesce(j.max_attempts, f.max_attempts, 0) as max_attempts, coalesce(j.attempt, f.attempt, 0) as attempt,
+  coalesce(j.business_key, f.business_key) as business_key, coalesce(j.operation_key, f.operation_key) as operation_key,
+  coalesce(j.priority, f.priority, 0) as priority, coalesce(j.run_at, f.run_at) as run_at, coalesce(j.deadline, f.deadline) as deadline,
+  coalesce(j.timeout_ms, f.timeout_ms, 0) as timeout_ms, coalesce(j.max_attempts, f.max_attempts, 0) as max_attempts,
+  coalesce(j.earlier_attempts, f.earlier_attempts, 0) as earlier_attempts, coalesce(j.attempt, f.attempt, 0) as attempt,
   coalesce(j.generation, f.generation, 0) as generation, coalesce(j.version, f.version, 0) as version,
-  coalesce(j.worker_id, f.worker_id) as worker_id, j.locked_until, coalesce(j.last_error, f.last_error) as last_error,
+  coalesce(j.token, f.token, 0) as token, coalesce(j.worker_id, f.worker_id) as worker_id, j.locked_until,
+  j.cancel_requested_at, coalesce(j.unknown_asks, 0) as unknown_asks, coalesce(j.last_error, f.last_error) as last_error,
   coalesce(j.created_at, f.created_at) as created_at, coalesce(j.started_at, f.started_at) as started_at,
+  coalesce(j.claimed_at, f.claimed_at) as claimed_at,
   f.outcome, f.duplicate_of, f.result, f.result_type, f.result_hash, f.finished_at, f.expires_at,
   f.result_expires_at, coalesce(f.result_expires_at <= now(), false) as result_past
 from idempotency_keys k
@@ -79,22 +82,26 @@ func storable(s string) bool { return utf8.ValidString(s) && !strings.Contains(s
 // read, so that a filter on an unfinished status never walks finished jobs. The
 // prefix is compared by substr because LIKE would have wildcards.
 const listSQL = `
-select id, tenant, key, type, state, business_key, priority, run_at, timeout_ms, max_attempts, attempt, generation, version,
-  worker_id, locked_until, last_error, null as outcome, null as duplicate_of, created_at, started_at, null as finished_at, null as expires_at
+select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+  max_attempts, earlier_attempts, attempt, generation, version, token, worker_id, locked_until, cancel_requested_at,
+  last_error, null as outcome, null as duplicate_of, created_at, started_at, claimed_at, null as finished_at, null as expires_at
 from (
-  select id, tenant, key, type, state, business_key, priority, run_at, timeout_ms, max_attempts, attempt, generation, version,
-    worker_id, locked_until, last_error, created_at, started_at
+  select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+    max_attempts, earlier_attempts, attempt, generation, version, token, worker_id, locked_until, cancel_requested_at,
+    last_error, created_at, started_at, claimed_at
   from jobs
   where tenant = $1 and ($2 = '' or $2 not in ('succeeded', 'failed', 'cancelled')) and ($2 = '' or state = $2)
     and ($3 = '' or type = $3) and ($4 = '' or business_key = $4) and substr(key, 1, length($5)) = $5
     and created_at > $6 and created_at < $7 and id > $8 and id < $9
   order by id desc limit $10) as live
 union all
-select id, tenant, key, type, state, business_key, priority, run_at, timeout_ms, max_attempts, attempt, generation, version,
-  worker_id, null as locked_until, last_error, outcome, duplicate_of, created_at, started_at, finished_at, expires_at
+select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+  max_attempts, earlier_attempts, attempt, generation, version, token, worker_id, null as locked_until, null as cancel_requested_at,
+  last_error, outcome, duplicate_of, created_at, started_at, claimed_at, finished_at, expires_at
 from (
-  select id, tenant, key, type, state, business_key, priority, run_at, timeout_ms, max_attempts, attempt, generation, version,
-    worker_id, last_error, outcome, duplicate_of, created_at, started_at, finished_at, expires_at
+  select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+    max_attempts, earlier_attempts, attempt, generation, version, token, worker_id,
+    last_error, outcome, duplicate_of, created_at, started_at, claimed_at, finished_at, expires_at
   from finished_jobs
   where tenant = $1 and ($2 = '' or $2 in ('succeeded', 'failed', 'cancelled')) and ($2 = '' or state = $2)
     and ($3 = '' or type = $3) and ($4 = '' or business_key = $4) and substr(key, 1, length($5)) = $5

@@ -20,6 +20,7 @@ type Repository struct {
 	process   string  // begins the owner tokens of this process
 	beginning running // keys that Begin is at work on
 	running   running // keys whose requests run in transactions
+	round     round   // of Unblock
 }
 
 var (
@@ -68,17 +69,37 @@ type engine interface {
 	versions(ctx context.Context, ids []job.ID) ([]versionRow, error)
 
 	claim(ctx context.Context, t job.Type, n int, worker string, lease time.Duration) ([]jobRow, error)
-	extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]bool, error)
-	finish(ctx context.Context, endings []ending) ([]bool, error)
-	requeue(ctx context.Context, requeues []requeue) ([]bool, error)
+	extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]job.Kept, error)
+	finish(ctx context.Context, endings []ending) ([]job.Application, error)
+	requeue(ctx context.Context, requeues []requeue) ([]job.Application, error)
+	// settled finds what became of decisions that a statement did not apply.
+	settled(ctx context.Context, wanted []settlement) ([]job.Application, error)
 	promote(ctx context.Context, limit int) (types []job.Type, next time.Duration, err error)
 	expired(ctx context.Context, worker string, limit int) ([]jobRow, error)
+	overdue(ctx context.Context, limit int) ([]jobRow, error)
+	requestCancel(ctx context.Context, lease job.Lease) (bool, error)
+	// queues walks the business keys that jobs wait for, from the one after a
+	// given one on; release lets those jobs go whose key nobody holds.
+	queues(ctx context.Context, after queueRow, keys int) ([]queueRow, error)
+	release(ctx context.Context, first []queueRow) ([]typeRow, error)
 
 	// begin opens the transaction of an attempt, finishTx ends the job in it,
 	// and outcome finds out what became of a commit that was not answered.
 	begin(ctx context.Context) (*sql.Tx, error)
+	// holdOperation takes an operation in it, and waits no longer than a lock may take.
 	finishTx(ctx context.Context, tx *sql.Tx, e ending) (bool, error)
 	outcome(ctx context.Context, e ending) (bool, error)
+	holdOperation(ctx context.Context, tx *sql.Tx, args ...any) (int64, error)
+
+	// clientTx and leaseTx run a short transaction with statements that are
+	// prepared before it begins, on the connections for what clients ask and for
+	// what moves jobs; transact repeats it. finishIn ends a job in one.
+	clientTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error
+	leaseTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error
+	finishStatements() []string
+	finishIn(ctx context.Context, t transaction, e ending) (bool, error)
+	// record stores events, once for each id.
+	record(ctx context.Context, events []eventRow) error
 
 	// records are the statements about records of requests without a job, and
 	// outlived reports an owner whose process cannot be alive any more.
@@ -170,6 +191,24 @@ func (r *Repository) Ping(ctx context.Context) error {
 // agreed is what the database must say of itself for this program to read its
 // rows as they were written.
 var agreed = map[string]string{"slots": fmt.Sprint(job.Slots), "slot_hash": "sha256-32:v1"}
+
+const installationSQL = `select name, value from meta where name = 'installation'`
+
+// Installation tells this database from every other one: a copy or a restored
+// backup of it has the same. It is "" before the schema is there.
+func (r *Repository) Installation(ctx context.Context) (string, error) {
+	if err := r.CheckSchema(ctx); err != nil {
+		if errors.Is(err, migrations.ErrMissing) {
+			return "", nil
+		}
+		return "", err
+	}
+	rows, err := collect[metaRow](ctx, r.engine.reads(), installationSQL)
+	if err != nil || len(rows) == 0 {
+		return "", r.fail("read the installation", err)
+	}
+	return rows[0].Value, nil
+}
 
 const metaSQL = `select name, value from meta where name in ('slots', 'slot_hash')`
 

@@ -60,13 +60,18 @@ const (
 // they share the work and skip what is locked. Unfinished jobs and claims that
 // somebody may still hold are never touched.
 //
-// A finished job goes in the transaction that makes its keys tombstones, so that
-// at no moment a key is free before its time.
+// A finished job goes in the transaction that makes its keys tombstones, those of
+// operators' calls about it included, so that at no moment a key is free before
+// its time; its attempts and events go with it. An operation that is done stays.
+// What GET /executors does not show any more goes too, without being counted.
 func (r *Repository) Reap(ctx context.Context, limit int) (job.Reaped, error) {
 	if limit <= 0 {
 		return job.Reaped{}, nil
 	}
 	reaped, err := r.engine.reap(ctx, min(limit, reapMost), r.retention.tombstone)
+	if err == nil {
+		err = r.forget(ctx, min(limit, reapMost))
+	}
 	return reaped, r.fail("reap", err)
 }
 

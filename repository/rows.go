@@ -16,6 +16,14 @@ const stampLayout = "2006-01-02T15:04:05.000Z"
 
 func stamp(t time.Time) string { return t.UTC().Format(stampLayout) }
 
+// stampOrNone is stamp, and "" for the zero time, which a statement stores as NULL.
+func stampOrNone(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return stamp(t)
+}
+
 // moment scans the times of both engines; NULL is the zero time.
 type moment struct{ time.Time }
 
@@ -62,34 +70,42 @@ func (t *text) Scan(src any) error {
 // jobRow is a job of either table. Columns that a statement does not read, or
 // that the other table lacks, keep their zero values.
 type jobRow struct {
-	ID          text   `db:"id"`
-	Tenant      text   `db:"tenant"`
-	Key         text   `db:"key"`
-	Type        text   `db:"type"`
-	State       text   `db:"state"`
-	Payload     []byte `db:"payload"`
-	BusinessKey text   `db:"business_key"`
-	Priority    int    `db:"priority"`
-	RunAt       moment `db:"run_at"`
-	ClaimAt     moment `db:"claim_at"`
-	TimeoutMS   int64  `db:"timeout_ms"`
-	MaxAttempts int    `db:"max_attempts"`
-	Attempt     int    `db:"attempt"`
-	Generation  int    `db:"generation"`
-	Version     int64  `db:"version"`
-	Token       int64  `db:"token"`
-	WorkerID    text   `db:"worker_id"`
-	LockedUntil moment `db:"locked_until"`
-	LastError   []byte `db:"last_error"`
-	Outcome     text   `db:"outcome"`
-	DuplicateOf text   `db:"duplicate_of"`
-	Result      []byte `db:"result"`
-	ResultType  text   `db:"result_type"`
-	ResultHash  []byte `db:"result_hash"`
-	CreatedAt   moment `db:"created_at"`
-	StartedAt   moment `db:"started_at"`
-	FinishedAt  moment `db:"finished_at"`
-	ExpiresAt   moment `db:"expires_at"`
+	ID           text   `db:"id"`
+	Tenant       text   `db:"tenant"`
+	Key          text   `db:"key"`
+	Type         text   `db:"type"`
+	State        text   `db:"state"`
+	Payload      []byte `db:"payload"`
+	BusinessKey  text   `db:"business_key"`
+	OperationKey text   `db:"operation_key"`
+	Priority     int    `db:"priority"`
+	RunAt        moment `db:"run_at"`
+	ClaimAt      moment `db:"claim_at"`
+	Deadline     moment `db:"deadline"`
+	TimeoutMS    int64  `db:"timeout_ms"`
+	// MaxAttempts bounds the attempts since the last retry of an operator, before
+	// which there were EarlierAttempts.
+	MaxAttempts       int    `db:"max_attempts"`
+	EarlierAttempts   int    `db:"earlier_attempts"`
+	Attempt           int    `db:"attempt"`
+	Generation        int    `db:"generation"`
+	Version           int64  `db:"version"`
+	Token             int64  `db:"token"`
+	WorkerID          text   `db:"worker_id"`
+	LockedUntil       moment `db:"locked_until"`
+	CancelRequestedAt moment `db:"cancel_requested_at"`
+	UnknownAsks       int    `db:"unknown_asks"`
+	LastError         []byte `db:"last_error"`
+	Outcome           text   `db:"outcome"`
+	DuplicateOf       text   `db:"duplicate_of"`
+	Result            []byte `db:"result"`
+	ResultType        text   `db:"result_type"`
+	ResultHash        []byte `db:"result_hash"`
+	CreatedAt         moment `db:"created_at"`
+	StartedAt         moment `db:"started_at"`
+	ClaimedAt         moment `db:"claimed_at"`
+	FinishedAt        moment `db:"finished_at"`
+	ExpiresAt         moment `db:"expires_at"`
 
 	ResultExpiresAt moment `db:"result_expires_at"`
 	ResultPast      bool   `db:"result_past"`
@@ -98,28 +114,35 @@ type jobRow struct {
 // job turns the row into the entity.
 func (r *jobRow) job() (job.Job, error) {
 	j := job.Job{
-		ID:          job.ID(r.ID),
-		Tenant:      idempotency.Tenant(r.Tenant),
-		Key:         idempotency.Key(r.Key),
-		Type:        job.Type(r.Type),
-		Status:      job.Status(r.State),
-		Payload:     r.Payload,
-		BusinessKey: string(r.BusinessKey),
-		Priority:    r.Priority,
-		RunAt:       r.RunAt.Time,
-		Timeout:     time.Duration(r.TimeoutMS) * time.Millisecond,
-		MaxAttempts: r.MaxAttempts,
-		Attempts:    r.Attempt,
-		Generation:  r.Generation,
-		Version:     r.Version,
-		WorkerID:    string(r.WorkerID),
-		LeaseEndsAt: r.LockedUntil.Time,
-		Outcome:     string(r.Outcome),
-		DuplicateOf: idempotency.Key(r.DuplicateOf),
-		CreatedAt:   r.CreatedAt.Time,
-		StartedAt:   r.StartedAt.Time,
-		FinishedAt:  r.FinishedAt.Time,
-		ExpiresAt:   r.ExpiresAt.Time,
+		ID:                job.ID(r.ID),
+		Tenant:            idempotency.Tenant(r.Tenant),
+		Key:               idempotency.Key(r.Key),
+		Type:              job.Type(r.Type),
+		Status:            job.Status(r.State),
+		Payload:           r.Payload,
+		BusinessKey:       string(r.BusinessKey),
+		OperationKey:      string(r.OperationKey),
+		Priority:          r.Priority,
+		RunAt:             r.RunAt.Time,
+		Deadline:          r.Deadline.Time,
+		Timeout:           time.Duration(r.TimeoutMS) * time.Millisecond,
+		MaxAttempts:       r.MaxAttempts + r.EarlierAttempts,
+		EarlierAttempts:   r.EarlierAttempts,
+		Attempts:          r.Attempt,
+		Generation:        r.Generation,
+		Version:           r.Version,
+		WorkerID:          string(r.WorkerID),
+		Token:             r.Token,
+		ClaimedAt:         r.ClaimedAt.Time,
+		LeaseEndsAt:       r.LockedUntil.Time,
+		CancelRequestedAt: r.CancelRequestedAt.Time,
+		UnknownAsks:       r.UnknownAsks,
+		Outcome:           string(r.Outcome),
+		DuplicateOf:       idempotency.Key(r.DuplicateOf),
+		CreatedAt:         r.CreatedAt.Time,
+		StartedAt:         r.StartedAt.Time,
+		FinishedAt:        r.FinishedAt.Time,
+		ExpiresAt:         r.ExpiresAt.Time,
 	}
 	if j.Status == job.Retrying {
 		j.NextAttemptAt = j.RunAt

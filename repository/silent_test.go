@@ -31,10 +31,10 @@ func TestFailure_Q24_ALockedRowHoldsUpNoOtherLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if extended, ours := kept[locked.ID]; extended || !ours {
-		t.Errorf("the locked one: extended %v, ours %v; want it to be ours and not extended", extended, ours)
+	if k, ours := kept[locked.ID]; k.Extended || !ours {
+		t.Errorf("the locked one: extended %v, ours %v; want it to be ours and not extended", k.Extended, ours)
 	}
-	if !kept[free.ID] {
+	if !kept[free.ID].Extended {
 		t.Error("the free one was not extended")
 	}
 	if took := time.Since(started); took > 900*time.Millisecond {
@@ -43,7 +43,7 @@ func TestFailure_Q24_ALockedRowHoldsUpNoOtherLease(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if kept, err := w.Repo.Extend(t.Context(), []job.Lease{locked.Lease}, time.Minute); err != nil || !kept[locked.ID] {
+	if kept, err := w.Repo.Extend(t.Context(), []job.Lease{locked.Lease}, time.Minute); err != nil || !kept[locked.ID].Extended {
 		t.Errorf("after the lock was gone: %v, %v", kept, err)
 	}
 }

@@ -9,10 +9,20 @@ import (
 	"github.com/sekali/sekali/job"
 )
 
-// holderSQL finds the unfinished job that has the business key.
+// holderSQL finds the unfinished job that has the business key, or else the one
+// that waits for it longest.
 const holderSQL = `
-select id, key from jobs
-where slot = $1 and tenant = $2 and type = $3 and business_key = $4 and not blocked`
+select id, key from (
+  select id, key, false as waits from jobs
+  where slot = $1 and tenant = $2 and type = $3 and business_key = $4 and not blocked
+  union all
+  select id, key, true as waits from (
+    select id, key from jobs
+    where slot = $1 and tenant = $2 and type = $3 and business_key = $4 and blocked
+    order by rowid
+    limit 1))
+order by waits
+limit 1`
 
 type holderRow struct {
 	ID  text `db:"id"`
@@ -26,8 +36,8 @@ values ($1, $2, $3, $4, 'completed', $5, $6, $7, $8, $9, $10, $11)`
 
 const insertJobSQL = `
 insert into jobs (slot, id, tenant, key, key_slot, type, state, payload, business_key,
-  priority, run_at, claim_at, timeout_ms, max_attempts, created_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9, ''), $10, $11, $12, $13, $14, $15)`
+  priority, run_at, claim_at, timeout_ms, max_attempts, created_at, operation_key, deadline, blocked)
+values ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9, ''), $10, $11, $12, $13, $14, $15, nullif($16, ''), nullif($17, ''), $18)`
 
 // acceptAll accepts the batch in one transaction, each submission in a savepoint
 // of its own, so that one that fails takes nothing else with it.
@@ -83,7 +93,10 @@ func (s *sqlite) decide(ctx context.Context, tx *sql.Tx, r *Repository, a *answe
 	case err != nil:
 		return err
 	case len(holders) == 0:
-		return s.insert(ctx, tx, a)
+		return s.insert(ctx, tx, a, false)
+	case a.s.OnConflict == job.ConflictQueue:
+		// Behind any other one: it must not overtake those that wait.
+		return s.insert(ctx, tx, a, true)
 	case a.s.OnConflict == job.ConflictReject:
 		return &job.BusinessKeyError{Holder: idempotency.Key(holders[0].Key)}
 	}
@@ -112,7 +125,7 @@ func (s *sqlite) take(ctx context.Context, tx *sql.Tx, r *Repository, a *answer)
 	return true, err
 }
 
-func (s *sqlite) insert(ctx context.Context, tx *sql.Tx, a *answer) error {
+func (s *sqlite) insert(ctx context.Context, tx *sql.Tx, a *answer, blocked bool) error {
 	j, req := a.s.Job, a.s.Request
 	if err := s.insertRecord(ctx, tx, a.s, ""); err != nil {
 		return err
@@ -120,7 +133,8 @@ func (s *sqlite) insert(ctx context.Context, tx *sql.Tx, a *answer) error {
 	_, err := s.change(ctx, tx, insertJobSQL,
 		int64(j.Slot()), string(j.ID), string(j.Tenant), string(j.Key), int64(job.KeySlot(req.Tenant, req.Key)),
 		string(j.Type), string(j.Status), j.Payload, j.BusinessKey,
-		j.Priority, stamp(j.RunAt), stamp(claimAt(j)), j.Timeout.Milliseconds(), j.MaxAttempts, stamp(j.CreatedAt))
+		j.Priority, stamp(j.RunAt), stamp(claimAt(j)), j.Timeout.Milliseconds(), j.MaxAttempts, stamp(j.CreatedAt),
+		j.OperationKey, stampOrNone(j.Deadline), blocked)
 	if err == nil {
 		a.fresh()
 	}

@@ -139,7 +139,8 @@ where slot = $1 and tenant = $2 and key = $3 and job_slot = $4 and job_id = $5 a
 
 	reapAliasesFileSQL = `
 update idempotency_keys
-set state = 'retired', final_state = $3, retired_at = $4, expires_at = after($4, $5), job_slot = null, job_id = null, alias = 0
+set state = 'retired', final_state = $3, retired_at = $4, expires_at = after($4, $5), job_slot = null, job_id = null, alias = 0,
+  owner = null, response_status = null, response_headers = null, response_body = null
 where job_slot = $1 and job_id = $2 and alias`
 
 	reapAttemptsFileSQL = `delete from job_attempts where slot = $1 and job_id = $2`

@@ -64,7 +64,7 @@ func TestSQLite_Settings(t *testing.T) {
 	r := migrated(t, testenv.SQLite(t), repository.Options{Slots: 1})
 	accept(t, r, "k")
 	got := map[string]string{}
-	err := r.FinishTx(t.Context(), claimOne(t, r).Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+	err := r.FinishTx(t.Context(), claimOne(t, r), func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
 		for _, name := range []string{"journal_mode", "synchronous", "foreign_keys", "busy_timeout"} {
 			var value string
 			if err := tx.QueryRowContext(ctx, `pragma `+name).Scan(&value); err != nil {
@@ -97,7 +97,7 @@ func TestSQLite_LongTransaction(t *testing.T) {
 	first, second := claimOne(t, r), claimOne(t, r)
 	running, end, done := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
-		done <- r.FinishTx(t.Context(), first.Lease, func(context.Context, *sql.Tx) (job.Ending, error) {
+		done <- r.FinishTx(t.Context(), first, func(context.Context, *sql.Tx) (job.Ending, error) {
 			close(running)
 			<-end
 			return succeeded(job.Lease{}), nil
@@ -133,7 +133,7 @@ func TestFailure_BR80_SQLiteRollsBack(t *testing.T) {
 	r := migrated(t, testenv.SQLite(t), repository.Options{Slots: 1})
 	accept(t, r, "k")
 	c := claimOne(t, r)
-	err := r.FinishTx(t.Context(), c.Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+	err := r.FinishTx(t.Context(), c, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
 		if _, err := tx.ExecContext(ctx, `create table effects (n integer)`); err != nil {
 			return job.Ending{}, err
 		}
@@ -155,7 +155,7 @@ func TestFailure_BR80_SQLiteRollsBack(t *testing.T) {
 	if err != nil || receipt.Job.Status != job.Processing {
 		t.Errorf("the job is %s, %v", receipt.Job.Status, err)
 	}
-	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(c.Lease)}); err != nil || !applied[0] {
+	if applied, err := r.Finish(t.Context(), []job.Ending{succeeded(c.Lease)}); err != nil || applied[0] != job.Applied {
 		t.Errorf("the lease is not held any more: %v, %v", applied, err)
 	}
 }

@@ -29,7 +29,7 @@ type tokenCreate struct {
 	outputFlag
 	Tenant      string        `required:"" help:"Whom the token speaks for."`
 	Name        string        `help:"For people."`
-	Permissions string        `default:"*" help:"Any of submit, read, proxy, joined by commas; * is everything."`
+	Permissions string        `default:"*" help:"Any of submit, read, operate, manage, proxy, joined by commas; * is everything."`
 	Expires     time.Duration `help:"How long it is good for, e.g. 720h. Default: until it is revoked."`
 }
 

@@ -33,7 +33,13 @@ func TestReceivers(t *testing.T) {
 			}
 			receipts := filepath.Join(t.TempDir(), "receipts")
 			address, kill := start(t, command, receipts)
+			if before := send(t, http.MethodGet, address, "one"); before.status != http.StatusNotFound {
+				t.Errorf("asked about a job that it never got it answers %d, want 404", before.status)
+			}
 			first := attempt(t, address, "one", "false")
+			if asked := send(t, http.MethodGet, address, "one"); asked.status != http.StatusOK || asked.body != first {
+				t.Errorf("asked about the job it answers %d %s, want its receipt %s", asked.status, asked.body, first)
+			}
 			if again := attempt(t, address, "one", "true"); again != first {
 				t.Errorf("the second attempt got %s, the first one %s", again, first)
 			}
@@ -47,8 +53,10 @@ func TestReceivers(t *testing.T) {
 			if after := attempt(t, address, "one", "true"); after != first {
 				t.Errorf("after a crash the receiver answers %s, before it %s", after, first)
 			}
-			if got := post(t, address, ""); got.status != http.StatusBadRequest {
-				t.Errorf("a job without a key got %d, want 400", got.status)
+			for _, method := range []string{http.MethodPost, http.MethodGet} {
+				if got := send(t, method, address, ""); got.status != http.StatusBadRequest {
+					t.Errorf("a %s without a key got %d, want 400", method, got.status)
+				}
 			}
 		})
 	}
@@ -101,7 +109,7 @@ func start(t *testing.T, command []string, receipts string) (string, func()) {
 // attempt sends a job and returns the answer's body.
 func attempt(t *testing.T, address, job, replayed string) string {
 	t.Helper()
-	got := post(t, address, job)
+	got := send(t, http.MethodPost, address, job)
 	if got.status != http.StatusOK || got.replayed != replayed {
 		t.Errorf("job %s: %d, replayed %s; want 200 and %s", job, got.status, got.replayed, replayed)
 	}
@@ -115,7 +123,7 @@ func attemptInParallel(t *testing.T, address, job string) {
 	var attempts sync.WaitGroup
 	for range parallel {
 		attempts.Go(func() {
-			got := post(t, address, job)
+			got := send(t, http.MethodPost, address, job)
 			mutex.Lock()
 			defer mutex.Unlock()
 			bodies[got.body]++
@@ -135,12 +143,17 @@ type answer struct {
 	replayed, body string
 }
 
-// post sends one attempt as the gateway does: the key is the job's id, quoted.
-func post(t *testing.T, address, job string) answer {
+// send sends one attempt (POST) or the question what became of it (GET) as the
+// gateway does: the key is the job's id, quoted.
+func send(t *testing.T, method, address, job string) answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(`{"order":1}`))
+	body := io.Reader(nil)
+	if method == http.MethodPost {
+		body = strings.NewReader(`{"order":1}`)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, address, body)
 	if err != nil {
 		t.Error(err)
 		return answer{}
@@ -155,9 +168,9 @@ func post(t *testing.T, address, job string) answer {
 		return answer{}
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	answered, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Error(err)
 	}
-	return answer{response.StatusCode, response.Header.Get("Idempotent-Replayed"), string(body)}
+	return answer{response.StatusCode, response.Header.Get("Idempotent-Replayed"), string(answered)}
 }

@@ -19,6 +19,7 @@ const (
 	Attempt        = "attempt"
 	WorkerID       = "worker_id"
 	LockKey        = "lock_key"
+	Answer         = "answer"
 	StatusBefore   = "status_before"
 	StatusAfter    = "status_after"
 	DurationMS     = "duration_ms"
@@ -57,6 +58,9 @@ func (k KeyLog) Attr(key string) slog.Attr { return slog.String(IdempotencyKey, 
 
 // BusinessAttr is the attribute business_key, under the same rule.
 func (k KeyLog) BusinessAttr(key string) slog.Attr { return slog.String(BusinessKey, k.text(key)) }
+
+// LockAttr is the attribute lock_key: the name of a lock holds a job's keys.
+func (k KeyLog) LockAttr(name string) slog.Attr { return slog.String(LockKey, k.text(name)) }
 
 func (k KeyLog) text(key string) string {
 	if !k.Redact || key == "" {

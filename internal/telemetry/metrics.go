@@ -34,6 +34,19 @@ const (
 	RunUnprotected = "unprotected"  // the store failed at the beginning, and it ran all the same
 )
 
+// Calls for locks, and what became of them.
+const (
+	LockAcquire = "acquire"
+	LockRefresh = "refresh"
+	LockRelease = "release"
+
+	LockDone        = "done"
+	LockHeld        = "held"        // by another
+	LockLost        = "lost"        // to another
+	LockUnavailable = "unavailable" // Redis failed, or is left alone after failures
+	LockGivenUp     = "given_up"    // the caller did not wait for the answer
+)
+
 // What the reaper takes away.
 const (
 	ReapedJobs       = "jobs"
@@ -44,12 +57,20 @@ const (
 )
 
 var (
-	reaped          = []string{ReapedJobs, ReapedResponses, ReapedTombstones, ReapedClaims, ReapedResults}
-	runOutcomes     = []string{RunStored, RunNotRetained, RunReleased, RunInterrupted, RunLost, RunNotRecorded, RunUnprotected}
-	submitResults   = []string{SubmitAccepted, SubmitReplayed, SubmitDuplicateIgnored, SubmitRefused}
-	attemptOutcomes = []string{"succeeded", "failed", "lost", "released", "cancelled"}
-	staleCalls      = []string{"extend", "finish", "requeue"}
-	methods         = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+	reaped           = []string{ReapedJobs, ReapedResponses, ReapedTombstones, ReapedClaims, ReapedResults}
+	runOutcomes      = []string{RunStored, RunNotRetained, RunReleased, RunInterrupted, RunLost, RunNotRecorded, RunUnprotected}
+	submitResults    = []string{SubmitAccepted, SubmitReplayed, SubmitDuplicateIgnored, SubmitRefused}
+	attemptOutcomes  = []string{"succeeded", "failed", "lost", "released", "cancelled"}
+	staleCalls       = []string{"extend", "finish", "requeue"}
+	reconcileAnswers = []string{"done", "not_done", "unknown"}
+	lockResults      = map[string][]string{
+		LockAcquire: {LockDone, LockHeld, LockUnavailable, LockGivenUp},
+		LockRefresh: {LockDone, LockLost, LockUnavailable, LockGivenUp},
+		LockRelease: {LockDone, LockUnavailable},
+	}
+	cacheFinds  = []string{"hit", "miss", "error"}
+	cacheWrites = []string{"stored", "kept", "dropped", "error"}
+	methods     = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 )
 
 // Buckets reach from a cache hit to the longest wait, and from a statement to
@@ -80,6 +101,11 @@ type Metrics struct {
 	RunningPastLease  prometheus.Gauge
 	Degraded          *prometheus.GaugeVec // part
 	AbandonedAttempts prometheus.Counter
+	Unlocked          prometheus.Counter     // attempts that ran without the lock that they should have
+	Reconciled        *prometheus.CounterVec // answer
+	LockCalls         *prometheus.CounterVec // call, result
+	CacheFinds        *prometheus.CounterVec // result
+	CacheWrites       *prometheus.CounterVec // result
 
 	types []string
 }
@@ -122,6 +148,11 @@ func NewMetrics(reg prometheus.Registerer, types []string) *Metrics {
 		}),
 		Degraded:          gauges("degraded", "1 while a part is away without which the service goes on.", "part"),
 		AbandonedAttempts: counter("attempts_abandoned_total", "Attempts that did not return after they were told to stop."),
+		Unlocked:          counter("attempts_unlocked_total", "Attempts that ran on their lease alone because no lock could be asked for."),
+		Reconciled:        counters("reconciled_total", "Answers to the question what an attempt has done.", "answer"),
+		LockCalls:         counters("lock_calls_total", "Calls for locks.", "call", "result"),
+		CacheFinds:        counters("status_cache_finds_total", "Jobs looked for in the status cache.", "result"),
+		CacheWrites:       counters("status_cache_writes_total", "Statuses of jobs that were to be written to the status cache.", "result"),
 		types:             slices.Clone(types),
 	}
 	m.initialise()
@@ -151,7 +182,25 @@ func (m *Metrics) initialise() {
 	for _, call := range staleCalls {
 		m.StaleCalls.WithLabelValues(call)
 	}
+	for _, answer := range reconcileAnswers {
+		m.Reconciled.WithLabelValues(answer)
+	}
 	m.Degraded.WithLabelValues(PartRedis)
+	m.initialiseRedis()
+}
+
+func (m *Metrics) initialiseRedis() {
+	for call, results := range lockResults {
+		for _, result := range results {
+			m.LockCalls.WithLabelValues(call, result)
+		}
+	}
+	for _, result := range cacheFinds {
+		m.CacheFinds.WithLabelValues(result)
+	}
+	for _, result := range cacheWrites {
+		m.CacheWrites.WithLabelValues(result)
+	}
 }
 
 // TypeLabel is the label of a job type: itself if it is configured.

@@ -35,6 +35,7 @@ var accepting = cases{
 func testAcceptNew(t *testing.T, w World) {
 	s := submission(w, "k", `{"a": 1}`)
 	s.Job.Priority, s.Job.MaxAttempts, s.Job.Timeout = -7, 3, 90*time.Second
+	s.Job.OperationKey, s.Job.Deadline = "payment:1", s.Job.CreatedAt.Add(time.Hour)
 	receipt, err := w.Repo.Accept(t.Context(), s)
 	if err != nil || !receipt.Record.Fresh || receipt.Alias || receipt.Record.State != idempotency.Completed {
 		t.Fatalf("accept: %+v, %v", receipt, err)

@@ -32,6 +32,14 @@ var leasing = cases{
 	"promote makes due jobs pending and tells what comes next":     testPromote,
 	"promote keeps to its limit":                                   testPromoteLimit,
 	"nothing asked is nothing done":                                testNothing,
+	"a claim tells all that a job is":                              testClaimWhole,
+	"Row114 a paused type is not claimed":                          testPaused,
+	"a job that is past its deadline does not start":               testDeadline,
+	"a job that has started has no deadline any more":              testDeadlineStarted,
+	"overdue jobs are listed, whatever they wait for":              testOverdue,
+	"load reads an unfinished job with its payload":                testLoad,
+	"a success marks the job's operation done":                     testOperationDone,
+	"an operation of another job is left alone":                    testOperationOther,
 }
 
 func testClaim(t *testing.T, w World) {
@@ -39,6 +47,9 @@ func testClaim(t *testing.T, w World) {
 	accept(t, w, s)
 	c := claim(t, w, "worker 1", lease)
 	if c.Status != job.Processing || c.Attempts != 1 || c.Version != 2 || c.Lease.Token != 1 || c.Lease.ID != s.Job.ID {
+		t.Errorf("claimed: %+v", c)
+	}
+	if c.Token != 1 || !within(c.ClaimedAt, c.StartedAt, 0) {
 		t.Errorf("claimed: %+v", c)
 	}
 	if c.WorkerID != "worker 1" || !bytes.Equal(c.Payload, s.Job.Payload) || c.Timeout != s.Job.Timeout || c.MaxAttempts != 10 {
@@ -100,7 +111,7 @@ func testExtend(t *testing.T, w World) {
 	stale := job.Lease{ID: first.ID, Token: first.Lease.Token - 1}
 	unknown := job.Lease{ID: job.NewID(first.CreatedAt, 9), Token: 1}
 	kept, err := w.Repo.Extend(t.Context(), []job.Lease{second.Lease, first.Lease, unknown}, 3*lease)
-	if err != nil || len(kept) != 1 || !kept[first.ID] {
+	if err != nil || len(kept) != 1 || kept[first.ID] != (job.Kept{Extended: true}) {
 		t.Errorf("kept %v, %v", kept, err)
 	}
 	j := now(t, w, first.Key)
@@ -229,13 +240,13 @@ func testMixedBatch(t *testing.T, w World) {
 	stale := claimed[1].Lease
 	stale.Token++
 	applied, err := w.Repo.Finish(t.Context(), []job.Ending{succeed(claimed[5].Lease), succeed(stale), failed})
-	if err != nil || !slices.Equal(applied, []bool{true, false, true}) {
+	if err != nil || !slices.Equal(applied, []job.Application{job.Applied, job.Refused, job.Applied}) {
 		t.Errorf("finish: %v, %v", applied, err)
 	}
 	stale = claimed[2].Lease
 	stale.Token--
 	applied, err = w.Repo.Requeue(t.Context(), []job.Requeue{retry(stale, 0), retry(claimed[4].Lease, 0), retry(claimed[0].Lease, time.Hour)})
-	if err != nil || !slices.Equal(applied, []bool{false, true, true}) {
+	if err != nil || !slices.Equal(applied, []job.Application{job.Refused, job.Applied, job.Applied}) {
 		t.Errorf("requeue: %v, %v", applied, err)
 	}
 	want := []job.Status{job.Retrying, job.Processing, job.Processing, job.Failed, job.Retrying, job.Succeeded}

@@ -61,16 +61,16 @@ func raceRescue(t *testing.T, w World) {
 		var settled, rescued, again bool
 		together(3, func(i int) {
 			var err error
-			var applied []bool
+			var applied []job.Application
 			switch i {
 			case 0:
 				applied, err = w.Repo.Finish(t.Context(), []job.Ending{succeed(stale.Lease)})
-				settled = err == nil && applied[0]
+				settled = err == nil && applied[0] == job.Applied
 			case 1:
 				applied, err = w.Repo.Requeue(t.Context(), []job.Requeue{{
 					Lease: stale.Lease, Status: job.Pending, Attempt: job.AttemptLost, IfExpired: true,
 				}})
-				rescued = err == nil && applied[0]
+				rescued = err == nil && applied[0] == job.Applied
 			case 2:
 				var claimed []job.Claimed
 				claimed, err = w.Repo.Claim(t.Context(), kind, 1, "alive", lease)
@@ -115,7 +115,7 @@ func raceMaintainers(t *testing.T, w World) {
 			_, _, err := repo.Promote(t.Context(), 5)
 			claimed, err2 := repo.Claim(t.Context(), kind, 3, "w", lease)
 			for _, c := range claimed {
-				var applied []bool
+				var applied []job.Application
 				var err3 error
 				if c.Attempts < 2 {
 					applied, err3 = repo.Requeue(t.Context(), []job.Requeue{retry(c.Lease, 0)})
@@ -123,7 +123,7 @@ func raceMaintainers(t *testing.T, w World) {
 					applied, err3 = repo.Finish(t.Context(), []job.Ending{succeed(c.Lease)})
 					ended.Add(1)
 				}
-				if err3 != nil || !applied[0] {
+				if err3 != nil || applied[0] != job.Applied {
 					t.Errorf("settle: %v, %v", applied, err3)
 				}
 			}
@@ -151,7 +151,7 @@ func raceTransaction(t *testing.T, w World) {
 		var kept, rescued bool
 		together(2, func(i int) {
 			if i == 0 {
-				err := w.Repo.FinishTx(t.Context(), stale.Lease, effect(nil))
+				err := w.Repo.FinishTx(t.Context(), stale, effect(nil))
 				kept = err == nil
 				if err != nil && !errors.Is(err, job.ErrLeaseLost) {
 					t.Errorf("transaction: %v", err)
@@ -163,7 +163,7 @@ func raceTransaction(t *testing.T, w World) {
 				t.Errorf("rescue: %v", err)
 				return
 			}
-			rescued = applied[0]
+			rescued = applied[0] == job.Applied
 		})
 		if kept == rescued {
 			t.Fatalf("committed %v, rescued %v", kept, rescued)

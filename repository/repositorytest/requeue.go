@@ -144,7 +144,7 @@ func testExpiredPages(t *testing.T, w World) {
 func testHeartbeatWins(t *testing.T, w World) {
 	accept(t, w, submission(w, "k", `{}`))
 	c := claim(t, w, "alive", gone) // as if the process had slept
-	if kept, err := w.Repo.Extend(t.Context(), []job.Lease{c.Lease}, lease); err != nil || !kept[c.ID] {
+	if kept, err := w.Repo.Extend(t.Context(), []job.Lease{c.Lease}, lease); err != nil || !kept[c.ID].Extended {
 		t.Fatalf("not extended: %v", err)
 	}
 	if expired, err := w.Repo.Expired(t.Context(), "alive", 10); err != nil || len(expired) != 0 {

@@ -75,7 +75,7 @@ func wantUntouched(t *testing.T, w World, l job.Lease) {
 
 func testTxTogether(t *testing.T, w World) {
 	c := claimed(t, w)
-	err := w.Repo.FinishTx(t.Context(), c.Lease, effect(func(context.Context, *sql.Tx) (job.Ending, error) {
+	err := w.Repo.FinishTx(t.Context(), c, effect(func(context.Context, *sql.Tx) (job.Ending, error) {
 		e := succeed(job.Lease{})
 		e.Result = &job.Result{Body: []byte("done"), MediaType: "text/plain"}
 		return e, nil
@@ -90,7 +90,7 @@ func testTxTogether(t *testing.T, w World) {
 	if !finish(t, w, succeed(c.Lease)) {
 		t.Error("the end is not found again")
 	}
-	if err = w.Repo.FinishTx(t.Context(), c.Lease, effect(nil)); !errors.Is(err, job.ErrLeaseLost) {
+	if err = w.Repo.FinishTx(t.Context(), c, effect(nil)); !errors.Is(err, job.ErrLeaseLost) {
 		t.Errorf("a second run: %v", err)
 	}
 	wantEffects(t, w, 1)
@@ -99,7 +99,7 @@ func testTxTogether(t *testing.T, w World) {
 func testTxError(t *testing.T, w World) {
 	c := claimed(t, w)
 	mine := &job.AttemptError{Code: "mine", Permanent: true}
-	err := w.Repo.FinishTx(t.Context(), c.Lease, effect(func(context.Context, *sql.Tx) (job.Ending, error) {
+	err := w.Repo.FinishTx(t.Context(), c, effect(func(context.Context, *sql.Tx) (job.Ending, error) {
 		return job.Ending{}, mine
 	}))
 	if !errors.Is(err, mine) {
@@ -119,11 +119,11 @@ func testTxLost(t *testing.T, w World) {
 	}
 	promote(t, w, 5)
 	holder := claim(t, w, "w2", lease)
-	if err := w.Repo.FinishTx(t.Context(), stale.Lease, effect(nil)); !errors.Is(err, job.ErrLeaseLost) {
+	if err := w.Repo.FinishTx(t.Context(), stale, effect(nil)); !errors.Is(err, job.ErrLeaseLost) {
 		t.Errorf("error: %v", err)
 	}
 	wantEffects(t, w, 0)
-	if err := w.Repo.FinishTx(t.Context(), holder.Lease, effect(nil)); err != nil {
+	if err := w.Repo.FinishTx(t.Context(), holder, effect(nil)); err != nil {
 		t.Errorf("the holder: %v", err)
 	}
 	wantEffects(t, w, 1)
@@ -133,7 +133,7 @@ func testTxLost(t *testing.T, w World) {
 // refused; where it does not, what succeeded is kept, all of it.
 func testTxSwallowed(t *testing.T, w World) {
 	c := claimed(t, w)
-	err := w.Repo.FinishTx(t.Context(), c.Lease, effect(func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+	err := w.Repo.FinishTx(t.Context(), c, effect(func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
 		_, _ = tx.ExecContext(ctx, `insert into once (n) values (1)`)
 		return succeed(job.Lease{}), nil
 	}))
@@ -153,7 +153,7 @@ func testTxSwallowed(t *testing.T, w World) {
 
 func testTxErrorAfterFailure(t *testing.T, w World) {
 	c := claimed(t, w)
-	err := w.Repo.FinishTx(t.Context(), c.Lease, effect(func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+	err := w.Repo.FinishTx(t.Context(), c, effect(func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
 		_, err := tx.ExecContext(ctx, `insert into once (n) values (1)`)
 		return job.Ending{}, err
 	}))
@@ -169,7 +169,7 @@ func testTxEnded(t *testing.T, w World) {
 		"commits":    func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
 		"rolls back": func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() },
 	} {
-		err := w.Repo.FinishTx(t.Context(), c.Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+		err := w.Repo.FinishTx(t.Context(), c, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
 			return succeed(job.Lease{}), end(ctx, tx)
 		})
 		if failed := wantError[*job.AttemptError](t, err); failed.Code != "transaction-ended" || !failed.Permanent {
@@ -183,7 +183,7 @@ func testTxTimeout(t *testing.T, w World) {
 	c := claimed(t, w)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, job.ErrTimeout)
 	defer cancel()
-	err := w.Repo.FinishTx(ctx, c.Lease, effect(func(ctx context.Context, _ *sql.Tx) (job.Ending, error) {
+	err := w.Repo.FinishTx(ctx, c, effect(func(ctx context.Context, _ *sql.Tx) (job.Ending, error) {
 		<-ctx.Done()
 		return succeed(job.Lease{}), nil
 	}))
@@ -197,7 +197,7 @@ func testTxEndedBefore(t *testing.T, w World) {
 	c := claimed(t, w)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(job.ErrShutdown)
-	err := w.Repo.FinishTx(ctx, c.Lease, effect(nil))
+	err := w.Repo.FinishTx(ctx, c, effect(nil))
 	if !errors.Is(err, job.ErrShutdown) {
 		t.Errorf("error: %v", err)
 	}
@@ -211,7 +211,7 @@ func testTxPanic(t *testing.T, w World) {
 		ended := make(chan any, 1)
 		go func() {
 			defer func() { ended <- recover() }()
-			_ = w.Repo.FinishTx(t.Context(), c.Lease, effect(func(context.Context, *sql.Tx) (job.Ending, error) {
+			_ = w.Repo.FinishTx(t.Context(), c, effect(func(context.Context, *sql.Tx) (job.Ending, error) {
 				if i%2 == 0 {
 					panic("mine")
 				}
@@ -229,7 +229,7 @@ func testTxPanic(t *testing.T, w World) {
 func testTxPlaceholders(t *testing.T, w World) {
 	c := claimed(t, w)
 	query := fmt.Sprintf(`insert into once (n) values (cast(%s as integer) + cast(%s as integer))`, w.Repo.Placeholder(1), w.Repo.Placeholder(2))
-	err := w.Repo.FinishTx(t.Context(), c.Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+	err := w.Repo.FinishTx(t.Context(), c, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
 		_, err := tx.ExecContext(ctx, query, int64(20), int64(22))
 		return succeed(job.Lease{}), err
 	})
@@ -249,7 +249,7 @@ func testTxPermanent(t *testing.T, w World) {
 		`insert into no_such_table (n) values (1)`: {permanent: true},
 		`this is not SQL`:                          {permanent: true},
 	} {
-		err := w.Repo.FinishTx(t.Context(), c.Lease, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
+		err := w.Repo.FinishTx(t.Context(), c, func(ctx context.Context, tx *sql.Tx) (job.Ending, error) {
 			_, err := tx.ExecContext(ctx, statement)
 			return job.Ending{}, err
 		})
@@ -277,7 +277,7 @@ func testTxStarvation(t *testing.T, w World) {
 	for i, c := range all {
 		leases[i] = c.Lease
 		go func() {
-			results <- w.Repo.FinishTx(detached(t), c.Lease, func(context.Context, *sql.Tx) (job.Ending, error) {
+			results <- w.Repo.FinishTx(detached(t), c, func(context.Context, *sql.Tx) (job.Ending, error) {
 				running <- struct{}{}
 				<-end
 				return succeed(c.Lease), nil

@@ -58,11 +58,22 @@ func Run(t *testing.T, open Factory) {
 	t.Run("read", func(t *testing.T) { t.Parallel(); reading.run(t, open) })
 	t.Run("retention", func(t *testing.T) { t.Parallel(); retaining.run(t, open) })
 	t.Run("leases", func(t *testing.T) { t.Parallel(); leasing.run(t, open) })
+	t.Run("cancel", func(t *testing.T) { t.Parallel(); cancelling.run(t, open) })
+	t.Run("queue", func(t *testing.T) { t.Parallel(); queueing.run(t, open) })
 	t.Run("transaction", func(t *testing.T) { t.Parallel(); transacting.run(t, open) })
+	t.Run("operator", func(t *testing.T) { t.Parallel(); reviving.run(t, open) })
+	t.Run("operations", func(t *testing.T) { t.Parallel(); operations.run(t, open) })
+	t.Run("compensation", func(t *testing.T) { t.Parallel(); compensating.run(t, open) })
+	t.Run("history", func(t *testing.T) { t.Parallel(); remembering.run(t, open) })
+	t.Run("executors", func(t *testing.T) { t.Parallel(); overseeing.run(t, open) })
 }
 
 // RunConcurrency runs the races. They are apart because they take longer.
-func RunConcurrency(t *testing.T, open Factory) { racing.run(t, open) }
+func RunConcurrency(t *testing.T, open Factory) {
+	racing.run(t, open)
+	racingQueues.run(t, open)
+	racingOperators.run(t, open)
+}
 
 // The names that most cases use.
 const (
@@ -192,24 +203,36 @@ func retry(l job.Lease, in time.Duration) job.Requeue {
 	}
 }
 
+// ending ends one job and tells what became of that.
+func ending(t *testing.T, w World, e job.Ending) job.Application {
+	t.Helper()
+	applications, err := w.Repo.Finish(t.Context(), []job.Ending{e})
+	if err != nil || len(applications) != 1 {
+		t.Fatalf("finish: %v, %v", applications, err)
+	}
+	return applications[0]
+}
+
 // finish ends one job and reports whether that was applied.
 func finish(t *testing.T, w World, e job.Ending) bool {
 	t.Helper()
-	applied, err := w.Repo.Finish(t.Context(), []job.Ending{e})
-	if err != nil || len(applied) != 1 {
-		t.Fatalf("finish: %v, %v", applied, err)
+	return ending(t, w, e) == job.Applied
+}
+
+// requeueing puts one job back and tells what became of that.
+func requeueing(t *testing.T, w World, q job.Requeue) job.Application {
+	t.Helper()
+	applications, err := w.Repo.Requeue(t.Context(), []job.Requeue{q})
+	if err != nil || len(applications) != 1 {
+		t.Fatalf("requeue: %v, %v", applications, err)
 	}
-	return applied[0]
+	return applications[0]
 }
 
 // requeue puts one job back and reports whether that was applied.
 func requeue(t *testing.T, w World, q job.Requeue) bool {
 	t.Helper()
-	applied, err := w.Repo.Requeue(t.Context(), []job.Requeue{q})
-	if err != nil || len(applied) != 1 {
-		t.Fatalf("requeue: %v, %v", applied, err)
-	}
-	return applied[0]
+	return requeueing(t, w, q) == job.Applied
 }
 
 // promote makes due jobs pending.

@@ -25,11 +25,18 @@ func receive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := filepath.Join(folder, fmt.Sprintf("%x.json", sha256.Sum256([]byte(key))))
-	err := write(name, fmt.Sprintf(`{"receipt":%q}`, rand.Text()))
+	err := fs.ErrExist
+	if r.Method != http.MethodGet { // a GET asks what became of the job (reconcile_url)
+		err = write(name, fmt.Sprintf(`{"receipt":%q}`, rand.Text()))
+	}
 	repeated := errors.Is(err, fs.ErrExist)
 	answer, readErr := os.ReadFile(name)
-	if err != nil && !repeated || readErr != nil {
+	switch {
+	case err != nil && !repeated, readErr != nil && !errors.Is(readErr, fs.ErrNotExist):
 		http.Error(w, "try again", http.StatusServiceUnavailable)
+		return
+	case readErr != nil:
+		http.Error(w, "not done", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

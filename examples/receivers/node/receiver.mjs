@@ -35,9 +35,12 @@ async function receive(request, response) {
   const key = request.headers["idempotency-key"]; // the same on every attempt
   if (!key) return response.writeHead(400).end("send an Idempotency-Key\n");
   const name = `${folder}/${createHash("sha256").update(key).digest("hex")}.json`;
-  const made = await write(name, JSON.stringify({ receipt: randomUUID() }));
+  // A GET asks what became of the job (reconcile_url).
+  const made = request.method !== "GET" && await write(name, JSON.stringify({ receipt: randomUUID() }));
+  const answer = await readFile(name).catch((error) => { if (error.code !== "ENOENT") throw error; });
+  if (!answer) return response.writeHead(404).end("not done\n");
   response.writeHead(200, { "Content-Type": "application/json", "Idempotent-Replayed": String(!made) });
-  response.end(await readFile(name));
+  response.end(answer);
 }
 
 await mkdir(folder, { recursive: true, mode: 0o700 });

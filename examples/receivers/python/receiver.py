@@ -23,12 +23,24 @@ class Receiver(BaseHTTPRequestHandler):
             with db:  # committed before the answer: afterwards nobody asks again
                 sql = "insert into receipts (key, receipt) values (?, ?) on conflict do nothing"
                 made = db.execute(sql, (key, str(uuid.uuid4()))).rowcount
-            (receipt,) = db.execute("select receipt from receipts where key = ?", (key,)).fetchone()
+        self.show(key, made)
+
+    def do_GET(self):  # what became of the job? (reconcile_url)
+        key = self.headers.get("Idempotency-Key")
+        if not key:
+            return self.send_error(400, "send an Idempotency-Key")
+        self.show(key, False)
+
+    def show(self, key, made):
+        with closing(sqlite3.connect(FILE, timeout=30)) as db:
+            found = db.execute("select receipt from receipts where key = ?", (key,)).fetchone()
+        if not found:
+            return self.send_error(404, "not done")
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Idempotent-Replayed", "false" if made else "true")
         self.end_headers()
-        self.wfile.write(b'{"receipt":"%s"}' % receipt.encode())
+        self.wfile.write(b'{"receipt":"%s"}' % found[0].encode())
 
 
 if __name__ == "__main__":

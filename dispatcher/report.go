@@ -1,0 +1,110 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sekali/sekali/internal/telemetry"
+	"github.com/sekali/sekali/job"
+)
+
+// Reporter is what the dispatcher needs of job.Executors.
+type Reporter interface {
+	Report(ctx context.Context, w job.Worker, done []job.Tally) error
+	Leave(ctx context.Context, workerID string) error
+}
+
+const (
+	// reportEvery is how often a process says that it is alive, and what it has
+	// done since: soon enough for people who watch.
+	reportEvery = 2 * time.Second
+	// leaveAfter bounds what the end of a process waits for to say so.
+	leaveAfter = 300 * time.Millisecond
+)
+
+// tallies counts attempts until they are reported.
+type tallies struct {
+	mu     sync.Mutex
+	counts map[tallyKey]*job.Tally
+}
+
+type tallyKey struct {
+	t       job.Type
+	outcome job.Outcome
+	bucket  int
+}
+
+func newTallies() *tallies { return &tallies{counts: map[tallyKey]*job.Tally{}} }
+
+func (t *tallies) add(of job.Type, outcome job.Outcome, took time.Duration) {
+	bucket, _ := slices.BinarySearch(job.TallyBuckets, took)
+	t.merge(job.Tally{Type: of, Outcome: outcome, Bucket: bucket, Count: 1, Total: took})
+}
+
+func (t *tallies) merge(tally job.Tally) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := tallyKey{tally.Type, tally.Outcome, tally.Bucket}
+	known := t.counts[key]
+	if known == nil {
+		known = &job.Tally{Type: tally.Type, Outcome: tally.Outcome, Bucket: tally.Bucket}
+		t.counts[key] = known
+	}
+	known.Count += tally.Count
+	known.Total += tally.Total
+}
+
+func (t *tallies) take() []job.Tally {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	taken := make([]job.Tally, 0, len(t.counts))
+	for _, tally := range t.counts {
+		taken = append(taken, *tally)
+	}
+	t.counts = map[tallyKey]*job.Tally{}
+	slices.SortFunc(taken, func(a, b job.Tally) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Bucket, b.Bucket))
+	})
+	return taken
+}
+
+// reportSelf tells that this process is alive. What could not be reported is
+// reported the next time; if the answer was lost, it may count twice.
+func (d *Dispatcher) reportSelf(ctx context.Context) (time.Duration, error) {
+	if d.Executors == nil {
+		return 0, nil
+	}
+	done := d.tallies.take()
+	err := d.Executors.Report(ctx, job.Worker{ID: d.WorkerID, Slots: d.Slots, Types: d.types}, done)
+	if err != nil {
+		for _, tally := range done {
+			d.tallies.merge(tally)
+		}
+	}
+	return 0, wrap("report", err)
+}
+
+// leave stores what is left to tell, and that this process ends. A database that
+// does not answer must not hold up the end.
+func (d *Dispatcher) leave() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.base), leaveAfter)
+	defer cancel()
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		err := errors.Join(d.recordEvents(ctx), d.recordRepeats(ctx, true))
+		if d.runs() && d.Executors != nil {
+			_, failed := d.reportSelf(ctx)
+			err = errors.Join(err, failed, d.Executors.Leave(ctx, d.WorkerID))
+		}
+		if err != nil {
+			d.Log.LogAttrs(ctx, slog.LevelInfo, "the last report was not stored", slog.Any(telemetry.Error, err))
+		}
+	}()
+	waitFor(left, leaveAfter)
+}

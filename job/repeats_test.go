@@ -1,0 +1,64 @@
+package job_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sekali/sekali/job"
+)
+
+// journal keeps the events that were stored.
+type journal struct{ events []job.Event }
+
+func (j *journal) Record(_ context.Context, events []job.Event) error {
+	j.events = append(j.events, events...)
+	return nil
+}
+
+func (j *journal) take() map[job.EventName]any {
+	counts := map[job.EventName]any{}
+	for _, e := range j.events {
+		counts[e.Name] = e.Data["count"]
+	}
+	j.events = nil
+	return counts
+}
+
+func TestContract_Row113_RepetitionsAreCountedAndStoredOnceAMinute(t *testing.T) {
+	t.Parallel()
+	s := newShelf()
+	log := &journal{}
+	jobs := s.jobs(nil)
+	jobs.Repeats = &job.Repeats{Log: log}
+	submit := func(body string) {
+		i := item("k", body)
+		_, _ = jobs.Submit(t.Context(), i.Request, i.Draft)
+	}
+	now := fixedClock{}.Now()
+	flushed := func(at time.Time, all bool, want string) {
+		t.Helper()
+		if err := jobs.Repeats.Flush(t.Context(), at, all); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(log.take()); got != want {
+			t.Errorf("stored %s, want %s", got, want)
+		}
+	}
+	submit("a")
+	flushed(now, false, "map[]") // a first request repeats nothing
+	submit("a")
+	submit("a")
+	submit("b")
+	jobs.SubmitAll(t.Context(), []job.Item{item("k", "a")})
+	flushed(now, false, "map[mismatch_refused:1 replayed:3]")
+	submit("a")
+	flushed(now.Add(59*time.Second), false, "map[]")
+	submit("b")
+	flushed(now.Add(time.Minute), false, "map[mismatch_refused:1 replayed:1]")
+	submit("a")
+	flushed(now.Add(61*time.Second), true, "map[replayed:1]") // the process ends
+	jobs.Repeats = nil
+	submit("a") // counts nothing, and does no harm
+}
