@@ -17,7 +17,7 @@ GOLANGCI := bin/tools/golangci-lint-$(GOLANGCI_VERSION)
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## build, and serve examples/quickstart (CONFIG=FILE serves another one; DATABASE_URL=postgres://... as well)
@@ -32,6 +32,11 @@ test: test-deps ## run all tests on SQLite, Postgres and Redis, which are instal
 	@go build -o bin/tools/with-servers ./internal/testenv/cmd/with-servers
 	@CGO_ENABLED=1 go test -race -run '^$$' $(PACKAGES) >/dev/null
 	CGO_ENABLED=1 bin/tools/with-servers go test $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: torture-short
+torture-short: test-deps ## two minutes of faults against three replicas; TORTURE_SEED repeats a run, TORTURE_SECONDS=600 makes it longer
+	@go build -o bin/tools/with-servers ./internal/testenv/cmd/with-servers
+	CGO_ENABLED=1 bin/tools/with-servers go test -race -count=1 -tags torture -timeout 60m -v -run '^TestTorture' ./internal/e2e
 
 .PHONY: bench
 bench: test-deps ## measure the gateway; compare the lines of one run with each other

@@ -138,7 +138,7 @@ func TestContract_Row19_C27_ARevocationCountsWithinASecondOnEveryReplica(t *test
 		if _, problems, code := sekali(t, database, "token", "revoke", "unknown"); code != 1 || !strings.Contains(problems, "no token") {
 			t.Errorf("revoking an unknown token: %d %s", code, problems)
 		}
-		if _, problems, code := sekali(t, database, "token", "create", "--tenant", "one", "--permissions", "everything"); code != 2 || !strings.Contains(problems, "submit,read,proxy") {
+		if _, problems, code := sekali(t, database, "token", "create", "--tenant", "one", "--permissions", "everything"); code != 2 || !strings.Contains(problems, "submit,read,operate,manage,proxy") {
 			t.Errorf("a permission that is none: %d %s", code, problems)
 		}
 	})

@@ -96,10 +96,12 @@ var contradictions = map[string]string{
 			and not exists (select 1 from finished_jobs f where f.slot = k.job_slot and f.id = k.job_id)`,
 	"jobs without their key": `select count(*)
 		from (select tenant, key, id from jobs union all select tenant, key, id from finished_jobs) j
-		where not exists (select 1 from idempotency_keys k where k.tenant = j.tenant and k.key = j.key and k.job_id = j.id)`,
-	"succeeded jobs without exactly one attempt that did": `select count(*) from finished_jobs f
+		left join idempotency_keys k on k.tenant = j.tenant and k.key = j.key and k.job_id = j.id
+		where k.key is null`,
+	"succeeded jobs without exactly one attempt that did, or somebody who said so": `select count(*) from finished_jobs f
 		where f.state = 'succeeded' and 1 <>
-			(select count(*) from job_attempts a where a.slot = f.slot and a.job_id = f.id and a.outcome = 'succeeded')`,
+			(select count(*) from job_attempts a where a.slot = f.slot and a.job_id = f.id and a.outcome = 'succeeded')
+			and not exists (select 1 from job_events e where e.slot = f.slot and e.job_id = f.id and e.event = 'resolved')`,
 	"finished jobs whose attempts were counted wrongly": `select count(*) from finished_jobs f
 		where f.attempt <> (select count(*) from job_attempts a where a.slot = f.slot and a.job_id = f.id and a.outcome <> 'released')`,
 	"attempts after the last token of their finished job": `select count(*) from finished_jobs f

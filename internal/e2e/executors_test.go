@@ -773,7 +773,7 @@ func TestFailure_BR85_EveryKindOfJSONGoesRoundUnchanged(t *testing.T) {
 // a job that has succeeded does not show it any more.
 func (g *gateway) failedAttempt(key string) string {
 	for _, line := range g.logLines("attempt ended") {
-		if line["idempotency_key"] == key && line["outcome"] == "failed" {
+		if line["idempotency_key"] == key && (line["outcome"] == "failed" || line["outcome"] == "lost") {
 			text, _ := line["error"].(string)
 			return text
 		}

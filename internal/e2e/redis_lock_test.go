@@ -1,0 +1,258 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sekali/sekali/internal/testenv"
+)
+
+// byKey gives the type that is called a lock for each job.
+const byKey = "job_types: {call: {lock: key}}"
+
+// watched looks at a lock again and again, until stop is called; that returns
+// what was seen of it that was not the owner's, and how often it was looked at.
+func (r *ownRedis) watched(lock, owner string) (stop func() (others map[string]int, looks int)) {
+	others, looks, done := map[string]int{}, 0, make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			seen, _ := r.client.Get(r.t.Context(), lock).Result()
+			looks++
+			if seen != owner {
+				others[seen]++
+			}
+		}
+	})
+	return func() (map[string]int, int) {
+		close(done)
+		watching.Wait()
+		return others, looks
+	}
+}
+
+// A gateway that was stopped past its lease leaves the lock of its successor
+// alone, whatever it does first when it goes on.
+func TestFailure_BR51_AStoppedGatewayLeavesTheNextLockAlone(t *testing.T) {
+	t.Parallel()
+	for _, returns := range []bool{false, true} { // the work of the stopped one has ended, too
+		t.Run(fmt.Sprint("its work has ended ", returns), func(t *testing.T) {
+			t.Parallel()
+			r, receives := newOwnRedis(t), newHeldReceiver(t)
+			database := testenv.Postgres(t)
+			config := r.config(receives.config(), byKey)
+			stopped := start(t, database, config)
+			stopped.submit("zombie", `{"type":"call"}`).want(t, http.StatusAccepted)
+			next(t, receives.begun, 1, "begun")
+			lock := stopped.lockOf("zombie")
+			first := r.locked(lock)
+			stopped.pause()
+			heir := start(t, database, config)
+			next(t, receives.begun, 2, "begun")
+			second := r.locked(lock)
+			if second == first {
+				t.Fatal("two acquisitions have one owner")
+			}
+			stop := r.watched(lock, second)
+			if returns {
+				close(receives.let[1])
+			}
+			stopped.resume()
+			testenv.Eventually(t, 20*time.Second, "the stopped gateway has let go", func() bool {
+				return stopped.measured("sekali_jobs_running") == 0 && stopped.measured("sekali_stale_calls_total") >= 1
+			})
+			<-time.After(time.Second) // two heartbeats, in which nothing may happen
+			if others, looks := stop(); len(others) > 0 || looks < 20 {
+				t.Errorf("in %d looks the lock was also %v", looks, others)
+			}
+			heldBy(t, database, heir, 2)
+			endedBy(t, receives, database, heir)
+			testenv.Eventually(t, 0, "the lock is given back", func() bool { return r.owner(lock) == "" })
+			if n := heir.lockCalls("refresh", "lost") + heir.unlocked(); n != 0 {
+				t.Errorf("the successor has lost its lock %v times", n)
+			}
+		})
+	}
+}
+
+// A lock is held to the end of a job that takes longer than the lock was taken
+// for, and than any one call may take; with two gateways, the job runs once.
+func TestFailure_BR55_ALockIsHeldToTheEndOfALongJob(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		r, receives := newOwnRedis(t), newHeldReceiver(t)
+		config := r.config(receives.config(), byKey, "defaults: {lease: 1s, heartbeat: 250ms}")
+		g := start(t, database, config)
+		if !onSQLite(database) {
+			start(t, database, config)
+		}
+		g.submit("long", `{"type":"call"}`).want(t, http.StatusAccepted)
+		next(t, receives.begun, 1, "begun")
+		lock := g.lockOf("long")
+		owner := r.locked(lock)
+		stop := r.watched(lock, owner)
+		select {
+		case attempt := <-receives.begun:
+			t.Errorf("attempt %d begins while the first one runs", attempt)
+		case attempt := <-receives.left:
+			t.Errorf("attempt %d was given up", attempt)
+		case <-time.After(4 * time.Second): // four times the lock's length
+		}
+		if others, looks := stop(); len(others) > 0 || looks < 100 {
+			t.Errorf("in %d looks the lock was also %v", looks, others)
+		}
+		close(receives.let[1])
+		if j := g.finished("long"); j["status"] != "succeeded" || fmt.Sprint(j["attempts"]) != "1" {
+			t.Errorf("the job is %v", j)
+		}
+		testenv.Eventually(t, 0, "the lock is given back", func() bool { return r.owner(lock) == "" })
+		if n := len(receives.begun); n != 0 {
+			t.Errorf("%d more attempts", n)
+		}
+	})
+}
+
+// lockedProgram is a job type that writes its process number and sleeps.
+func lockedProgram(t testing.TB) (config, pids string) {
+	pids = filepath.Join(t.TempDir(), "pids")
+	return fmt.Sprintf(`
+job_types:
+  program:
+    executor: command
+    lock: key
+    command: {argv: [sh, -c, 'echo $$ > "$PIDS-$SEKALI_ATTEMPT"; exec sleep 300'], env: {PIDS: %q}}
+`, pids), pids
+}
+
+func TestFailure_BR56_WhoseLockIsAnothersIsStopped(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		r := newOwnRedis(t)
+		config, pids := lockedProgram(t)
+		g := start(t, database, r.config(config, "defaults: {lease: 20s}"))
+		g.submit("k", `{"type":"program"}`).want(t, http.StatusAccepted)
+		lock := g.lockOf("k")
+		owner, pid := r.locked(lock), pidIn(t, pids+"-1")
+
+		// A lock that is only gone is taken again, and that is all.
+		for range 3 {
+			r.command("del", lock)
+			if again := r.locked(lock); again != owner {
+				t.Errorf("the lock is %q's, was %q's", again, owner)
+			}
+		}
+		if j := g.get("/jobs/k").json(t); gone(pid) || j["status"] != "processing" || fmt.Sprint(j["attempts"]) != "1" || g.happened("k")["lock_lost"] != 0 {
+			t.Errorf("the job is %v", j)
+		}
+
+		r.command("set", lock, "foreign", "px", "60000")
+		testenv.Eventually(t, 0, "the program was killed", func() bool { return gone(pid) })
+		// The next attempt does not begin while the other one has the lock.
+		g.storedEvent("k", "lock_lost")
+		g.storedEvent("k", "lock_refused")
+		if owner := r.owner(lock); owner != "foreign" {
+			t.Errorf("the lock is %q's", owner)
+		}
+		if _, err := os.Stat(pids + "-2"); err == nil {
+			t.Error("the program runs while another one has the lock")
+		}
+		if lost, attempts := g.lockCalls("refresh", "lost"), g.measured("sekali_attempts_total", `type="program"`, `outcome="lost"`); lost != 1 || attempts != 1 {
+			t.Errorf("%v locks and %v attempts are counted as lost", lost, attempts)
+		}
+		attempts, _ := g.get("/jobs/k/attempts").json(t)["attempts"].([]any)
+		first, _ := attempts[0].(map[string]any)
+		if first["outcome"] != "lost" || !strings.HasPrefix(failure(first), "lock-lost ") {
+			t.Errorf("the first attempt is %v", first)
+		}
+
+		r.command("del", lock)
+		second := pidIn(t, pids+"-2")
+		if j := g.get("/jobs/k").json(t); fmt.Sprint(j["attempts"]) != "2" {
+			t.Errorf("refused attempts are counted: %v", j)
+		}
+		if owner := r.locked(lock); owner == "foreign" {
+			t.Error("the second attempt has no lock")
+		}
+		g.do(http.MethodPost, "/jobs/k/cancel", "").want(t, http.StatusAccepted)
+		if j := g.finished("k"); j["status"] != "cancelled" || !gone(second) {
+			t.Errorf("the job is %v", j)
+		}
+		testenv.Eventually(t, 0, "the lock is given back", func() bool { return r.owner(lock) == "" })
+	})
+}
+
+// The same with the lease in other hands too: the database decides, and nothing
+// of the loser's is written; and for what is not a program.
+func TestFailure_BR56_LockAndLeaseInOtherHands(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		r, receives := newOwnRedis(t), newHeldReceiver(t)
+		g := start(t, database, r.config(receives.config(), byKey, "defaults: {lease: 20s}"))
+		db := beside(t, database)
+		g.submit("k", `{"type":"call"}`).want(t, http.StatusAccepted)
+		next(t, receives.begun, 1, "begun")
+		lock := g.lockOf("k")
+		r.locked(lock)
+		r.command("set", lock, "foreign", "px", "60000")
+		change(t, db, `update jobs set token = token + 1, version = version + 1, worker_id = 'w-foreign'`)
+		next(t, receives.left, 1, "been given up")
+		testenv.Eventually(t, 20*time.Second, "the loser has let go", func() bool {
+			return g.measured("sekali_jobs_running") == 0 && g.measured("sekali_stale_calls_total") >= 1
+		})
+		if owner := r.owner(lock); owner != "foreign" {
+			t.Errorf("the lock is %q's", owner)
+		}
+		if n := count(t, db, `select count(*) from jobs where state = 'processing' and worker_id = 'w-foreign' and token = 2`); n != 1 {
+			t.Errorf("the job is not its new holder's: %s", g.get("/jobs/k").body)
+		}
+	})
+}
+
+// The end of the work ends the lock: it is gone, and the job goes on, long before
+// the lock would have run out.
+func TestFailure_BR57_WorkThatDiedKeepsNoLock(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		r := newOwnRedis(t)
+		resets := newReceiver(t, func(w http.ResponseWriter, c call, _ int) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				conn.Close()
+			}
+		})
+		config, pids := lockedProgram(t)
+		g := start(t, database, r.config(config,
+			fmt.Sprintf("job_types: {resets: {executor: http, lock: key, http: {url: %q}}}", resets.URL),
+			"defaults: {lease: 1m, backoff: {base: 1m, cap: 1m}}"))
+		g.submit("program", `{"type":"program"}`).want(t, http.StatusAccepted)
+		lock := g.lockOf("program")
+		r.locked(lock)
+		pid := pidIn(t, pids+"-1")
+		died := time.Now()
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		g.submit("resets", `{"type":"resets"}`).want(t, http.StatusAccepted)
+		for _, key := range []string{"program", "resets"} {
+			testenv.Eventually(t, 0, key+" waits for its next attempt", func() bool {
+				j := g.get("/jobs/" + key).json(t)
+				return j["status"] == "retrying" && j["next_attempt_at"] != nil
+			})
+		}
+		testenv.Eventually(t, 0, "no lock is left", func() bool { return len(r.kept(anyLock)) == 0 })
+		if took := time.Since(died); took > 5*time.Second { // two, on a machine that is not busy
+			t.Errorf("that took %v", took)
+		}
+		if n := len(resets.of("resets")); n != 1 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}

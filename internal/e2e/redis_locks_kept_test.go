@@ -1,0 +1,208 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sekali/sekali/internal/testenv"
+)
+
+func TestFailure_BR58_NothingInRedisIsForEver(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		jobs, batch := 5000, 500
+		if onSQLite(database) { // which commits for each job by itself
+			jobs, batch = 300, 100
+		}
+		r, s := newOwnRedis(t), newSink(t)
+		config := r.config(s.types(map[string]string{"fails": "/status/422", "flaky": "/flaky?fail=1", "slow": "/slow?ms=1500"}),
+			"job_types: {echoes: {executor: echo, lock: key}, named: {executor: echo, lock: business_key}, fails: {lock: key}, flaky: {lock: key}, slow: {lock: key}}",
+			"defaults: {lease: 2s, backoff: {base: 50ms, cap: 100ms}}")
+		bounded := func() (keys int) {
+			t.Helper()
+			for key, ttl := range r.kept("*") {
+				keys++
+				most := time.Hour
+				if strings.HasPrefix(key, "sekali:lock:") {
+					most = 2 * time.Second
+				}
+				if ttl < 0 || ttl > most {
+					t.Errorf("%s is kept for %v", key, ttl)
+				}
+			}
+			return keys
+		}
+		submit := func(g *gateway, from int) {
+			t.Helper()
+			var items strings.Builder
+			for i := from; i < from+batch; i++ {
+				kind := []string{"fails", "flaky", "named", "echoes"}[min(i%20, 3)]
+				fmt.Fprintf(&items, "{\"key\":\"k-%d\",\"type\":%q,\"business_key\":\"b-%d\"}\n", i, kind, i)
+			}
+			testenv.Eventually(t, 60*time.Second, "a batch is accepted", func() bool { // again, where the database was slow
+				a := g.do(http.MethodPost, "/jobs/batch", items.String(), "Content-Type: application/x-ndjson").want(t, http.StatusMultiStatus)
+				return strings.Count(string(a.body), `"status":202`) == batch
+			})
+		}
+		slow := 0
+		g := start(t, database, config)
+		for from := 0; from < jobs; from += batch {
+			submit(g, from)
+			bounded()
+			if from == jobs/2/batch*batch {
+				for held := false; !held; { // a Redis that was slow is left alone for a while
+					slow++
+					key := fmt.Sprint("slow-", slow)
+					persist(t, key, `{"type":"slow"}`, g)
+					testenv.Eventually(t, 20*time.Second, "the slow job runs", func() bool { return len(s.of(key)) > 0 })
+					held = r.owner(g.lockOf(key)) != ""
+				}
+				g.kill() // which leaves a lock behind
+				g = start(t, database, config)
+			}
+		}
+		db := beside(t, database)
+		testenv.Eventually(t, 90*time.Second, "all jobs ended", func() bool { return count(t, db, `select count(*) from jobs`) == 0 })
+		if n := count(t, db, `select count(*) from finished_jobs where state = 'succeeded'`); n != jobs+slow-jobs/20 {
+			t.Errorf("%d jobs succeeded, want %d", n, jobs+slow-jobs/20)
+		}
+		sound(t, db)
+		if keys := bounded(); keys < jobs/2 {
+			t.Errorf("only %d keys are in Redis: the test shows less than it should", keys)
+		}
+		testenv.Eventually(t, 10*time.Second, "no lock is left", func() bool { return len(r.kept(anyLock)) == 0 })
+	})
+}
+
+// A failover loses what was not copied. The lock is gone, the lease is not.
+func TestFailure_BR59_AFailoverThatLosesTheLockLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	primary, copies, receives := newOwnRedis(t), newOwnRedis(t), newHeldReceiver(t)
+	w := newWire(t, primary.server.URL())
+	host, port, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(w.url, "redis://"), "/0"), ":")
+	copies.command("replicaof", host, port)
+	testenv.Eventually(t, 20*time.Second, "the copy is in step", func() bool { return copies.told("replication", "master_link_status") == "up" })
+	front := newFrontage(t, primary)
+	database := testenv.Postgres(t)
+	config := both(t, receives.config(), byKey, fmt.Sprintf("redis_url: %q", front.url))
+	gateways := []*gateway{start(t, database, config), start(t, database, config)}
+
+	w.rule(func([]byte) fate { return cut })
+	testenv.Eventually(t, 20*time.Second, "nothing is copied any more", func() bool { return primary.told("replication", "connected_slaves") == "0" })
+	gateways[0].submit("k", `{"type":"call"}`).want(t, http.StatusAccepted)
+	next(t, receives.begun, 1, "begun")
+	lock := gateways[0].lockOf("k")
+	owner := primary.locked(lock)
+	do(t, primary.server.Kill)
+	if lost := copies.owner(lock); lost != "" {
+		t.Fatalf("the lock was copied: %q", lost)
+	}
+	copies.command("replicaof", "no", "one")
+	front.stands(t, copies)
+	select {
+	case attempt := <-receives.begun:
+		t.Errorf("attempt %d begins while the first one runs", attempt)
+	case attempt := <-receives.left:
+		t.Errorf("attempt %d was given up", attempt)
+	case <-time.After(4 * time.Second): // twice the lease, in which anybody could come in
+	}
+	// The breaker rests for some seconds; then the holder takes its lock again.
+	if again := copies.locked(lock); again != owner {
+		t.Errorf("the lock is %q's, was %q's", again, owner)
+	}
+	close(receives.let[1])
+	if j := gateways[1].finished("k"); j["status"] != "succeeded" || fmt.Sprint(j["attempts"]) != "1" {
+		t.Errorf("the job is %v", j)
+	}
+	if n := len(receives.begun); n != 0 {
+		t.Errorf("%d more attempts", n)
+	}
+	for _, g := range gateways {
+		g.hasRedis()
+	}
+	testenv.Eventually(t, 0, "the lock is given back", func() bool { return len(copies.kept(anyLock)) == 0 })
+	sound(t, beside(t, database))
+}
+
+// A gateway that ends gives its locks back, so that another one need not wait
+// for them to run out.
+func TestFailure_Q37_AGatewayThatEndsKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	r, receives := newOwnRedis(t), newHeldReceiver(t)
+	database := testenv.Postgres(t)
+	config := r.config(receives.config(), byKey, "defaults: {lease: 1m}", "dispatcher: {shutdown_grace: 500ms}")
+	first, second := start(t, database, config), start(t, database, both(t, config, "dispatcher: {slots: 0}"))
+	first.submit("k", `{"type":"call"}`).want(t, http.StatusAccepted)
+	next(t, receives.begun, 1, "begun")
+	lock := first.lockOf("k")
+	owner := r.locked(lock)
+	first.signal(syscall.SIGTERM)
+	if code := first.wait(20 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	next(t, receives.left, 1, "been given up")
+	if left := r.owner(lock); left != "" {
+		t.Errorf("the lock is still %q's, was %q's", left, owner)
+	}
+	if j := second.get("/jobs/k").json(t); j["status"] != "pending" {
+		t.Errorf("the job is %v", j)
+	}
+	third := start(t, database, config)
+	next(t, receives.begun, 1, "begun") // the released attempt was not counted
+	close(receives.let[1])
+	if j := second.finished("k"); j["status"] != "succeeded" || third.lockCalls("acquire", "held") != 0 {
+		t.Errorf("the job is %v", j)
+	}
+}
+
+// Locks by business key exclude where rows cannot: between gateways on databases
+// of their own. Each type has its own.
+func TestContract_SectionI_LocksByBusinessKeyExcludeAcrossDatabases(t *testing.T) {
+	t.Parallel()
+	r, hold := newOwnRedis(t), newGate(t)
+	config := r.config(fmt.Sprintf(`
+defaults: {lease: 20s}
+job_types:
+  one: {executor: http, lock: business_key, http: {url: %[1]q}}
+  two: {executor: http, lock: business_key, http: {url: %[1]q}}
+  free: {executor: http, http: {url: %[1]q}}
+`, hold.URL))
+	a, b := start(t, testenv.SQLite(t), config), start(t, testenv.Postgres(t), config)
+	job := func(kind, business string) string {
+		return fmt.Sprintf(`{"type":%q,"business_key":%q}`, kind, business)
+	}
+	a.submit("first", job("one", "B")).want(t, http.StatusAccepted)
+	hold.holds(t, "first")
+	for key, body := range map[string]string{
+		"another-type": job("two", "B"), "another-key": job("one", "C"), "no-lock": job("free", "B"), "no-business-key": `{"type":"one"}`, "another-case": job("one", "b"),
+	} {
+		b.submit(key, body).want(t, http.StatusAccepted)
+		hold.holds(t, key)
+	}
+	b.submit("second", job("one", "B")).want(t, http.StatusAccepted)
+	b.storedEvent("second", "lock_refused")
+	if j := b.get("/jobs/second").json(t); j["status"] != "retrying" || fmt.Sprint(j["attempts"]) != "0" {
+		t.Errorf("the job that was put off is %v", j)
+	}
+	if n := b.lockCalls("acquire", "held"); n < 1 {
+		t.Errorf("%v refused locks are counted", n)
+	}
+	select {
+	case <-hold.once(hold.arrived, "second", false):
+		t.Error("two jobs run under one lock")
+	case <-time.After(2500 * time.Millisecond): // it has asked again meanwhile
+	}
+	hold.release("first")
+	a.finished("first")
+	hold.holds(t, "second")
+	for _, key := range []string{"second", "another-type", "another-key", "no-lock", "no-business-key", "another-case"} {
+		hold.release(key)
+		if j := b.finished(key); j["status"] != "succeeded" || fmt.Sprint(j["attempts"]) != "1" {
+			t.Errorf("%s: %v", key, j)
+		}
+	}
+	testenv.Eventually(t, 0, "no lock is left", func() bool { return len(r.kept(anyLock)) == 0 })
+}
