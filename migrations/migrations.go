@@ -42,6 +42,13 @@ const (
 	lockTries    = 1200 // five minutes
 )
 
+// How long a process on SQLite goes on that meets another one at the same steps:
+// a few seconds, more than all of them take.
+const (
+	racedTries = 30
+	racedPause = 100 * time.Millisecond
+)
+
 // Migration is one step of the schema.
 type Migration struct {
 	Version   int64
@@ -58,16 +65,31 @@ func Up(ctx context.Context, db *sql.DB, engine Engine) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Up(ctx)
-	if err == nil {
-		return nil
+	tries := 1
+	if engine == SQLite {
+		tries = racedTries
 	}
-	// Without a lock of goose's own (SQLite), of two processes that saw the same
-	// step pending the later one fails, and finds it done.
-	if pending, again := p.HasPending(ctx); again == nil && !pending {
-		return nil
+	for ; ; tries-- {
+		if _, err = p.Up(ctx); err == nil {
+			return nil
+		}
+		// Without a lock of goose's own (SQLite), of two processes that saw the same
+		// step pending the later one fails, and finds that step done, but perhaps not
+		// yet those after it.
+		if pending, again := p.HasPending(ctx); again == nil && !pending {
+			return nil
+		}
+		if tries <= 1 {
+			return fmt.Errorf("migrations: up: %w", err)
+		}
+		timer := time.NewTimer(racedPause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("migrations: up: %w", context.Cause(ctx))
+		case <-timer.C:
+		}
 	}
-	return fmt.Errorf("migrations: up: %w", err)
 }
 
 // Status lists all migrations of the engine, oldest first.
