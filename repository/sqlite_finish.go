@@ -60,12 +60,19 @@ select $2 as id, $3 as token,
 var finishStatements = []string{finishOneSQL, attemptOneSQL, operateOneSQL, noteOneSQL, deleteOneSQL, settledOneSQL}
 
 func (s *sqlite) finish(ctx context.Context, endings []ending) ([]job.Application, error) {
-	applications := make([]job.Application, len(endings))
-	err := s.inTx(ctx, finishStatements, func(ctx context.Context, tx *sql.Tx) error {
-		for i, e := range endings {
-			applied, err := s.finishOne(ctx, tx, e)
+	return applyAll(ctx, s, finishStatements, endings, s.finishOne)
+}
+
+// applyAll applies decisions, endings or requeues, in one transaction.
+func applyAll[D interface{ settlement() settlement }](
+	ctx context.Context, s *sqlite, statements []string, decisions []D, one func(context.Context, *sql.Tx, D) (bool, error),
+) ([]job.Application, error) {
+	applications := make([]job.Application, len(decisions))
+	err := s.inTx(ctx, statements, func(ctx context.Context, tx *sql.Tx) error {
+		for i, d := range decisions {
+			applied, err := one(ctx, tx, d)
 			if err == nil {
-				applications[i], err = s.application(ctx, tx, applied, e.settlement())
+				applications[i], err = s.application(ctx, tx, applied, d.settlement())
 			}
 			if err != nil {
 				return err
@@ -181,25 +188,10 @@ const spareOneSQL = `
 select id, token from jobs
 where slot = $1 and id = $2 and token = $3 and state = 'processing' and worker_id <> $4 and cancel_requested_at is null`
 
+var requeueStatements = []string{spareOneSQL, attemptOneSQL, requeueOneSQL, settledOneSQL}
+
 func (s *sqlite) requeue(ctx context.Context, requeues []requeue) ([]job.Application, error) {
-	applications := make([]job.Application, len(requeues))
-	statements := []string{spareOneSQL, attemptOneSQL, requeueOneSQL, settledOneSQL}
-	err := s.inTx(ctx, statements, func(ctx context.Context, tx *sql.Tx) error {
-		for i, q := range requeues {
-			applied, err := s.requeueOne(ctx, tx, q)
-			if err == nil {
-				applications[i], err = s.application(ctx, tx, applied, q.settlement())
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err // all of it was rolled back
-	}
-	return applications, nil
+	return applyAll(ctx, s, requeueStatements, requeues, s.requeueOne)
 }
 
 func (s *sqlite) requeueOne(ctx context.Context, tx *sql.Tx, q requeue) (bool, error) {
