@@ -11,6 +11,7 @@ import (
 var compensating = cases{
 	"a failure and its compensation are one":            testCompensate,
 	"a compensation whose key is known is not made":     testCompensateKnown,
+	"a key that was used gives way to another":          testCompensateOtherwise,
 	"an ending that is refused is not compensated":      testCompensateRefused,
 	"a lease that is held is not compensated":           testCompensateHeld,
 	"a job that is to be cancelled is not compensated":  testCompensateCancelling,
@@ -77,6 +78,26 @@ func testCompensateKnown(t *testing.T, w World) {
 	}
 	if n := undone(t, w); n != 0 {
 		t.Errorf("%d compensations", n)
+	}
+}
+
+// A key that somebody else has used must not lose the compensation.
+func testCompensateOtherwise(t *testing.T, w World) {
+	accept(t, w, submission(w, "k", `{}`))
+	c := claim(t, w, "w", lease)
+	accept(t, w, submission(w, "compensate:"+string(c.ID), `{"mine":1}`, ofType("other")))
+	e, otherwise := undoing(w, c), submission(w, "otherwise", `{"undo":1}`, ofType("undo"))
+	e.Compensation.Otherwise = &otherwise
+	for range 2 { // also when the first answer was lost
+		if got := ending(t, w, e); got != job.Applied {
+			t.Errorf("finish: %v", got)
+		}
+	}
+	if n := undone(t, w); n != 1 {
+		t.Errorf("%d compensations", n)
+	}
+	if j := now(t, w, "otherwise"); j.Type != "undo" || string(j.Payload) != `{"undo":1}` {
+		t.Errorf("the compensation: %+v", j)
 	}
 }
 
