@@ -16,11 +16,15 @@ const (
 	Operate Permission = "operate" // retry and resolve jobs
 	Manage  Permission = "manage"  // pause and resume job types, for all tenants
 	Proxy   Permission = "proxy"   // call proxied routes
-	All     Permission = "*"       // everything, also what later versions add
+	Work    Permission = "work"    // claim jobs for workers outside of the gateway, and end them
+	// WorkAll is Work for the jobs of all tenants. All does not include that: who may
+	// do everything may do so for its own tenant.
+	WorkAll Permission = "work_all"
+	All     Permission = "*" // everything, also what later versions add
 )
 
 // known lists what can be given.
-var known = []Permission{Submit, Read, Operate, Manage, Proxy, All}
+var known = []Permission{Submit, Read, Operate, Manage, Proxy, Work, WorkAll, All}
 
 // Permissions are all that a token may be used for. Words that this version
 // does not know permit nothing here.
@@ -48,8 +52,11 @@ func (p Permissions) String() string {
 
 // Allow reports whether the needed permission is among them.
 func (p Permissions) Allow(needed Permission) bool {
-	return slices.Contains(p, needed) || slices.Contains(p, All)
+	return slices.Contains(p, needed) || slices.Contains(p, All) || needed == Work && p.WorkForAll()
 }
+
+// WorkForAll reports whether they let workers have the jobs of all tenants.
+func (p Permissions) WorkForAll() bool { return slices.Contains(p, WorkAll) }
 
 // check reports words that nobody can mean.
 func (p Permissions) check() error {

@@ -25,6 +25,9 @@ var tokenForm = regexp.MustCompile(fmt.Sprintf(`^%s([a-z2-7]{%d})_([A-Z2-7]{%d})
 // tenantForm keeps tenants short and plain: they stand in log lines.
 var tenantForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}$`)
 
+// IsTenant reports whether a tenant may have the name.
+func IsTenant(name string) bool { return tenantForm.MatchString(name) }
+
 // Draft is what a new token is to be.
 type Draft struct {
 	Tenant      string
@@ -52,7 +55,7 @@ func New(d Draft, now time.Time) (Token, string, error) {
 }
 
 func (d Draft) check() error {
-	if !tenantForm.MatchString(d.Tenant) {
+	if !IsTenant(d.Tenant) {
 		return fmt.Errorf("access: tenant %q: takes 1 to 100 letters, digits and . _ : @ -, the first a letter or digit", d.Tenant)
 	}
 	if !utf8.ValidString(d.Name) || len(d.Name) > maxName || strings.ContainsFunc(d.Name, isControl) {

@@ -69,8 +69,18 @@ func TestPermissions(t *testing.T) {
 	if p.String() != "submit,read,future" || !p.Allow(access.Submit) || p.Allow(access.Proxy) || p.Allow(access.All) {
 		t.Errorf("%v", p)
 	}
-	if p.Allow(access.Operate) || p.Allow(access.Manage) {
-		t.Errorf("%v retries or pauses", p)
+	if p.Allow(access.Operate) || p.Allow(access.Manage) || p.Allow(access.Work) {
+		t.Errorf("%v retries, pauses or works", p)
+	}
+	if work := access.SplitPermissions("work"); !work.Allow(access.Work) || work.WorkForAll() {
+		t.Errorf("%v", work)
+	}
+	if all := access.SplitPermissions("work_all"); !all.Allow(access.Work) || !all.WorkForAll() || all.Allow(access.Submit) {
+		t.Errorf("%v", all)
+	}
+	// Who may do everything may do so for its own tenant.
+	if all := access.SplitPermissions("*"); !all.Allow(access.Work) || all.WorkForAll() {
+		t.Errorf("%v works for all tenants", all)
 	}
 	if all := access.SplitPermissions("*"); !all.Allow(access.Proxy) || !all.Allow("future") {
 		t.Errorf("%v", all)

@@ -19,12 +19,12 @@ func (e *ForbiddenError) Error() string { return "api: forbidden without permiss
 
 var unauthenticated = Problem{
 	Code: "unauthenticated", Status: http.StatusUnauthorized, Title: "Who is calling is not known",
-	Detail: "Send the header Authorization: Bearer with a token that is valid. The key was not used up.",
+	Detail: "Send the header Authorization: Bearer with a token that is valid.", ofKey: notUsedUp,
 }
 
 func forbidden(e *ForbiddenError) Problem {
 	return Problem{
 		Code: "forbidden", Status: http.StatusForbidden, Title: "The token does not permit this",
-		Detail: fmt.Sprintf("This needs a token with the permission %s. The key was not used up.", e.Permission),
+		Detail: fmt.Sprintf("This needs a token with the permission %s.", e.Permission), ofKey: notUsedUp,
 	}
 }

@@ -82,8 +82,6 @@ func splitLines(body []byte) [][]byte {
 	return texts
 }
 
-var errNoArray = &ValidationError{Errors: []FieldError{{Rule: ruleKind, Detail: "must be a JSON array of submissions"}}}
-
 // splitArray cuts an array at the commas between its elements. The whole must
 // be JSON, or a cut could fall where nobody meant one; what else is asked of
 // JSON here is asked of each element.
@@ -126,7 +124,7 @@ func arrayOf(body []byte) ([]byte, error) {
 	}
 	body = bytes.TrimSpace(body)
 	if body[0] != '[' {
-		return nil, errNoArray
+		return nil, &ValidationError{Errors: []FieldError{{Rule: ruleKind, Detail: "must be a JSON array of submissions" + not(body)}}}
 	}
 	return body, nil
 }
@@ -186,7 +184,7 @@ func (rule BatchRule) key(value json.RawMessage) (idempotency.Key, error) {
 	}
 	text := ""
 	if err := json.Unmarshal(value, &text); err != nil {
-		return "", &ValidationError{Errors: []FieldError{{Pointer: "/key", Rule: ruleKind, Detail: "must be a string"}}}
+		return "", &ValidationError{Errors: []FieldError{{Pointer: "/key", Rule: ruleKind, Detail: "must be a string" + not(value)}}}
 	}
 	return idempotency.ParseKey([]string{text}, rule.Key)
 }
@@ -218,6 +216,11 @@ type BatchResult struct {
 	Problem   *Problem        `json:"problem,omitempty"`
 }
 
+// BatchResults is the document of POST /jobs/batch.
+type BatchResults struct {
+	Results []BatchResult `json:"results"`
+}
+
 // ResultOf is the result of an item that was accepted, now or before: what a
 // request of its own would have been answered.
 func ResultOf(item BatchItem, receipt job.Receipt) BatchResult {
@@ -234,7 +237,7 @@ func ResultOf(item BatchItem, receipt job.Receipt) BatchResult {
 // RefusalOf is the result of an item that was refused.
 func RefusalOf(item BatchItem, err error) BatchResult {
 	p := problemOf(err, http.MethodPost)
-	p.complete(item.Request.Key)
+	p.complete(item.Request.Key, true) // each has one, if only the one that it was given
 	return BatchResult{Key: optional(item.Request.Key), Status: p.Status, Problem: &p}
 }
 

@@ -67,12 +67,22 @@ func notRetained(e *idempotency.NotRetainedError) Problem {
 	}
 }
 
+// maxFieldErrors is how many things that are wrong one answer lists: more than
+// anybody mends at once, and few enough that a large request that is all wrong
+// makes no large answer.
+const maxFieldErrors = 32
+
 func validation(e *ValidationError) Problem {
-	return Problem{
+	p := Problem{
 		Code: "validation-failed", Status: http.StatusBadRequest, Title: "The request is invalid",
-		Detail: "See errors for each thing that is wrong. The key was not used up: correct the request and send it with the same key.",
-		Errors: e.Errors,
+		Detail: "See errors for each thing that is wrong.", Errors: e.Errors,
+		ofKey: "This request did not use up the key: correct it and send it with the same key.",
 	}
+	if n := len(e.Errors); n > maxFieldErrors {
+		p.Errors = e.Errors[:maxFieldErrors]
+		p.Detail = fmt.Sprintf("%d things are wrong, of which errors lists the first %d.", n, maxFieldErrors)
+	}
+	return p
 }
 
 var jsonReasons = map[string]string{
@@ -99,7 +109,8 @@ func jobExpired(e *job.ExpiredError) Problem {
 func businessKeyConflict(e *job.BusinessKeyError) Problem {
 	return Problem{
 		Code: "business-key-conflict", Status: http.StatusConflict, Title: "Another job holds the business key",
-		Detail:    "An unfinished job of the same type has this business key. The key was not used up: send the same request again when that job has ended.",
+		Detail:    "An unfinished job of the same type has this business key.",
+		ofKey:     "This request did not use up the key: send it again when that job has ended.",
 		Retryable: true, retryIn: retryBusinessKey, Job: JobURL(e.Holder),
 	}
 }
@@ -135,10 +146,14 @@ func mediaType(e *MediaTypeError) Problem {
 }
 
 func tooLarge(e *TooLargeError) Problem {
-	return Problem{
+	p := Problem{
 		Code: "request-too-large", Status: http.StatusRequestEntityTooLarge, Title: "The request is too large",
-		Detail: fmt.Sprintf("The body may have at most %d bytes. The key was not used up.", e.Limit), Limit: e.Limit, closing: true,
+		Detail: e.Detail, Limit: e.Limit, closing: true,
 	}
+	if p.Detail == "" {
+		p.Detail, p.ofKey = fmt.Sprintf("The body may have at most %d bytes.", e.Limit), notUsedUp
+	}
+	return p
 }
 
 func methodNotAllowed(e *MethodNotAllowedError) Problem {
@@ -151,7 +166,8 @@ func methodNotAllowed(e *MethodNotAllowedError) Problem {
 func rateLimited(e *RateLimitedError) Problem {
 	return Problem{
 		Code: "rate-limited", Status: http.StatusTooManyRequests, Title: "Too many requests",
-		Detail:    e.Detail + " The key was not used up: send the same request again, with the same key.",
+		Detail:    e.Detail,
+		ofKey:     "This request did not use up the key: send it again, with the same key.",
 		Retryable: true, retryIn: max(e.RetryIn, time.Second),
 	}
 }

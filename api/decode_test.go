@@ -25,11 +25,11 @@ func TestDecodeDraft_Accepted(t *testing.T) {
 	}{
 		{"type alone", `{"type":"echo"}`, job.Draft{Type: "echo"}},
 		{
-			"every member", `{"type":"echo","payload":{"a":1},"business_key":"42","delay_seconds":60,"priority":-5,"max_attempts":3,"timeout_seconds":3600}`,
-			job.Draft{Type: "echo", Payload: []byte(`{"a":1}`), BusinessKey: "42", Delay: time.Minute, Priority: number(-5), MaxAttempts: number(3), Timeout: &hour},
+			"every member", `{"type":"echo","payload":{"a":1},"business_key":"42","delay_seconds":60,"priority":-5,"max_attempts":3,"timeout_seconds":3600,"callback_url":"https://x/y"}`,
+			job.Draft{Type: "echo", Payload: []byte(`{"a":1}`), BusinessKey: "42", Delay: time.Minute, Priority: number(-5), MaxAttempts: number(3), Timeout: &hour, CallbackURL: "https://x/y"},
 		},
 		{
-			"null is absent", `{"type":"echo","payload":null,"business_key":null,"run_at":null,"delay_seconds":null,"priority":null,"max_attempts":null,"timeout_seconds":null}`,
+			"null is absent", `{"type":"echo","payload":null,"business_key":null,"run_at":null,"delay_seconds":null,"priority":null,"max_attempts":null,"timeout_seconds":null,"callback_url":null}`,
 			job.Draft{Type: "echo"},
 		},
 		{
@@ -92,7 +92,8 @@ func TestContract_Row69_DecodeDraftRefused(t *testing.T) {
 		{"Failure_BR33 null", `null`, []string{" kind"}},
 		{"Failure_BR33 array", `[]`, []string{" kind"}},
 		{"unknown members", `{"type":"a","state":"x","tenant":"y","a/b~":1}`, []string{"/a~1b~0 unknown", "/state unknown", "/tenant unknown"}},
-		{"members that do not exist yet", `{"type":"a","callback_url":"http://x"}`, []string{"/callback_url unknown"}},
+		{"empty callback URL", `{"type":"a","callback_url":""}`, []string{"/callback_url length"}},
+		{"callback URL of another kind", `{"type":"a","callback_url":["http://x"]}`, []string{"/callback_url kind"}},
 		{"Failure_BR35 max_attempts 0", `{"type":"a","max_attempts":0}`, []string{"/max_attempts range"}},
 		{"max_attempts 1001", `{"type":"a","max_attempts":1001}`, []string{"/max_attempts range"}},
 		{"int64 overflow", `{"type":"a","max_attempts":9223372036854775808}`, []string{"/max_attempts range"}},
@@ -143,12 +144,42 @@ func TestContract_Row69_DecodeDraftRefused(t *testing.T) {
 	}
 }
 
-func TestDecodeDraft_DetailNamesTheRange(t *testing.T) {
+func TestDecodeDraft_DetailNamesTheRangeAndWhatWasGiven(t *testing.T) {
 	t.Parallel()
-	_, err := api.DecodeDraft([]byte(`{"type":"a","max_attempts":0,"Type":"b"}`), now)
-	for _, want := range []string{"/max_attempts must be an integer from 1 to 1000", "write it as type"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v does not say %q", err, want)
+	long := strings.Repeat("ö", 256)
+	for _, tt := range []struct{ body, want string }{
+		{`{"type":"a","max_attempts":0}`, "must be an integer from 1 to 1000, not 0"},
+		{`{"type":"a","max_attempts":"hush"}`, "must be an integer from 1 to 1000, not a string"},
+		{`{"type":"a","max_attempts":1.50}`, "must be an integer from 1 to 1000, not 1.50"},
+		{`{"type":"a","max_attempts":-9223372036854775809}`, "must be an integer from 1 to 1000, not -9223372036854775809"},
+		{`{"type":"a","max_attempts":123456789012345678901}`, "must be an integer from 1 to 1000, not a longer number"},
+		{`{"type":"a","priority": true }`, "must be an integer from -100 to 100, not a boolean"},
+		{`{"type":"a","timeout_seconds":["hush"]}`, "must be an integer from 1 to 86400, not an array"},
+		{`{"type":"a","delay_seconds":{"hush":1}}`, "must be an integer from 0 to 31536000, not an object"},
+		{`{"type":"a","business_key":7}`, "must be a string of 1 to 255 printable ASCII characters, not 7"},
+		{`{"type":"a","business_key":""}`, "must be a string of 1 to 255 printable ASCII characters, not an empty one"},
+		{`{"type":"a","business_key":"` + long + `"}`, "must be a string of 1 to 255 printable ASCII characters, not one of 256"},
+		{`{"type":"a","business_key":"hush\n"}`, "must be a string of 1 to 255 printable ASCII characters, not one with others"},
+		{`{"type":"` + long + `"}`, "must be the name of a job type, a string of 1 to 255 characters, not one of 256"},
+		{`{"payload":1}`, "must be given: the name of a job type, a string of 1 to 255 characters"},
+		{`{"type":null}`, "must be given: the name of a job type, a string of 1 to 255 characters, not null"},
+		{`{"type":"a","run_at":1767225600}`, "must be an RFC 3339 time at most a year ahead, not 1767225600"},
+		{`{"type":"a","run_at":"hush"}`, "must be an RFC 3339 time at most a year ahead, not another string"},
+		{`{"type":"a","run_at":"2027-03-01T12:00:01Z"}`, "must be an RFC 3339 time at most a year ahead, not later"},
+		{`{"type":"a","run_at":"2026-03-01T12:00:00Z","delay_seconds":1}`, "must not be given together with run_at"},
+		{`{"type":"a","Type":"b"}`, "is not a member of a submission; write it as type"},
+		{`{"type":"a","type":"hush"}`, "must not stand here twice"},
+		{` [{"type":"hush"}]`, "must be a JSON object, not an array"},
+		{`"hush"`, "must be a JSON object, not a string"},
+		{`null`, "must be a JSON object, not null"},
+	} {
+		_, err := api.DecodeDraft([]byte(tt.body), now)
+		var e *api.ValidationError
+		if !errors.As(err, &e) || len(e.Errors) != 1 || e.Errors[0].Detail != tt.want {
+			t.Errorf("%s\ngot  %v\nwant %s", tt.body, err, tt.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: the error shows what a string says: %v", tt.body, err)
 		}
 	}
 }

@@ -48,7 +48,8 @@ func (e *MediaTypeError) Error() string { return "api: unsupported media type: "
 
 // TooLargeError reports a body of more than Limit bytes.
 type TooLargeError struct {
-	Limit int64
+	Limit  int64
+	Detail string // what may be so large, and what to do; "": the body
 }
 
 func (e *TooLargeError) Error() string {
@@ -114,6 +115,7 @@ const (
 	retryShutdown    = 2 * time.Second
 	retryBusinessKey = 5 * time.Second
 	retryQuota       = 5 * time.Second
+	retryQueueFull   = 1 * time.Second // a queue of submissions is a moment long
 )
 
 // A rule recognises one error and says which problem it is.
@@ -144,9 +146,11 @@ var table = []rule{
 	of(jsonRefused),
 	is(job.ErrUnknownType, Problem{
 		Code: "unknown-job-type", Status: http.StatusBadRequest, Title: "The job type is unknown",
-		Detail: "No job type of this name is configured here. The key was not used up.",
+		Detail: "No job type of this name is configured here.", ofKey: notUsedUp,
 		Errors: []FieldError{{Pointer: "/type", Rule: "configured", Detail: "must name a configured job type"}},
 	}),
+	of(payloadRefused),
+	of(callbackRefused),
 	of(keyPart),
 	of(boundElsewhere), // before what it is too: no job was accepted under the key
 	is(job.ErrNotFound, jobNotFound),
@@ -154,6 +158,9 @@ var table = []rule{
 	is(job.ErrNotRetryable, notRetryable),
 	is(job.ErrNotResolvable, notResolvable),
 	is(job.ErrAlreadyFinished, alreadyFinished),
+	is(job.ErrExecutionNotFound, executionNotFound),
+	is(job.ErrExecutionFinished, executionFinished),
+	is(job.ErrLeaseLost, leaseLost),
 	is(ErrExecutorNotFound, Problem{
 		Code: "executor-not-found", Status: http.StatusNotFound, Title: "There is no such executor",
 		Detail: "No job type of this name is configured here, and none has unfinished jobs.",
@@ -170,6 +177,7 @@ var table = []rule{
 		Code: "idempotency-record-corrupt", Status: http.StatusInternalServerError, Title: "The record of the key cannot be read",
 		Detail: "What is stored for this key is damaged, or from another version. The request was not executed; the gateway's log names the cause under this instance.",
 	}),
+	is(job.ErrQueueFull, queueFull),
 	is(job.ErrUnavailable, unavailable),
 	is(idempotency.ErrUnavailable, unavailable),
 	is(context.DeadlineExceeded, unavailable),
@@ -177,7 +185,7 @@ var table = []rule{
 	of(tooLarge),
 	is(ErrBodyUnreadable, Problem{
 		Code: "body-unreadable", Status: http.StatusBadRequest, Title: "The request's body could not be read",
-		Detail: "The body broke off or is malformed. The key was not used up.", closing: true,
+		Detail: "The body broke off or is malformed.", ofKey: notUsedUp, closing: true,
 	}),
 	is(ErrRequestTimeout, timedOut),
 	is(context.Canceled, timedOut), // the client has left, nobody reads this
@@ -204,25 +212,35 @@ var internal = Problem{
 
 var shuttingDown = Problem{
 	Code: "shutting-down", Status: http.StatusServiceUnavailable, Title: "The gateway is shutting down",
-	Detail:    "This process takes no new work. Send the same request again, with the same key.",
+	Detail:    "This process takes no new work. Send the same request again.",
+	ofKey:     "Use the same key.",
 	Retryable: true, retryIn: retryShutdown, closing: true,
 }
 
 var outcomeUnknown = Problem{
 	Code: "idempotency-outcome-unknown-retry", Status: http.StatusServiceUnavailable, Title: "The outcome of this request is not known yet",
-	Detail:    "The connection to the database broke while the request was being recorded. Send it again with the same key to learn whether it was.",
+	Detail:    "The connection to the database broke while the request was being recorded: it may be, or not.",
+	ofKey:     "Send it again with the same key to learn which.",
 	Retryable: true, retryIn: retryOutcome,
 }
 
 var unavailable = Problem{
 	Code: codeUnavailable, Status: http.StatusServiceUnavailable, Title: "The database is not available",
-	Detail:    "The database did not answer in time. Nothing was recorded: send the same request again.",
+	Detail:    "The database cannot be reached, is too slow, or takes no writes. Nothing was recorded: send the same request again.",
 	Retryable: true, retryIn: retryUnavailable,
+}
+
+var queueFull = Problem{
+	Code: "queue-full", Status: http.StatusServiceUnavailable, Title: "The gateway is busy",
+	Detail:    "As many submissions wait to be recorded as may. Nothing was recorded: send the same request again.",
+	ofKey:     "Use the same key.",
+	Retryable: true, retryIn: retryQueueFull,
 }
 
 var timedOut = Problem{
 	Code: "request-timeout", Status: http.StatusRequestTimeout, Title: "The request took too long",
-	Detail:    "The request did not arrive completely in time. The key was not used up: send it again.",
+	Detail:    "The request did not arrive completely in time.",
+	ofKey:     "This request did not use up the key: send it again.",
 	Retryable: true, closing: true,
 }
 
@@ -244,7 +262,7 @@ func problemOf(err error, method string) Problem {
 		p.Job, p.JobStatus = JobURL(about.Key), string(about.Status)
 	}
 	if p.Code == codeUnavailable && (method == http.MethodGet || method == http.MethodHead) {
-		p.Code = codeUnavailableReads
+		p.Code, p.Detail = codeUnavailableReads, "The database cannot be reached, or is too slow. Nothing is known of what you asked for: ask again."
 	}
 	return p
 }

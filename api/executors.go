@@ -31,9 +31,10 @@ type Executor struct {
 	// PausedAt is since when no process may claim jobs of the type.
 	PausedAt *time.Time `json:"paused_at"`
 
-	Slots   int       `json:"slots"` // of the processes that run the type; other types may use them too
-	Free    int       `json:"free"`  // of these, held by no job
-	Busy    int       `json:"busy"`  // jobs of the type that run
+	Slots   int       `json:"slots"`            // of the processes that run the type; other types may use them too
+	Free    int       `json:"free"`             // of these, held by no job
+	Busy    int       `json:"busy"`             // jobs of the type that run
+	Limits  *Limits   `json:"limits,omitempty"` // over all processes; absent where the type has none
 	Running []Running `json:"running"`
 	Waiting Waiting   `json:"waiting"`
 	Workers []Worker  `json:"workers"`
@@ -77,10 +78,31 @@ type Worker struct {
 	LastHeartbeatAt time.Time `json:"last_heartbeat_at"`
 }
 
+// Limits are those of a type over all processes, as the gateway that answers has
+// them in its configuration.
+type Limits struct {
+	Concurrency *int    `json:"concurrency"` // jobs at once
+	Rate        *string `json:"rate"`        // attempts that start, e.g. 50/s
+	// WaitsFor is which of the two (concurrency, rate) keeps jobs that might start now; null where none does.
+	WaitsFor *string `json:"waits_for"`
+	// NextAt is when the rate lets the next attempt start; null where it does now.
+	NextAt *time.Time `json:"next_at"`
+}
+
+// What jobs of a type with limits wait for.
+const (
+	WaitsForConcurrency = "concurrency"
+	WaitsForRate        = "rate"
+)
+
 // ExecutorsView says what of an overview is shown, and to whom.
 type ExecutorsView struct {
 	// Kinds are the configured types with the kinds of their executors.
 	Kinds map[job.Type]string
+	// Limits are those of the configured types that have one.
+	Limits map[job.Type]job.Limit
+	// Now is the database's time.
+	Now time.Time
 	// Tenant is whose running jobs are listed; "" lists everybody's.
 	Tenant idempotency.Tenant
 }
@@ -129,6 +151,7 @@ func (v ExecutorsView) One(o job.Overview, t job.Type) (Executor, bool) {
 	}
 	e.Free = max(0, e.Slots-held(o, workers))
 	e.durations(of.Ended)
+	e.Limits = v.limits(t, of, e)
 	e.Waiting = waiting(of, e)
 	return e, configured || known
 }
@@ -175,7 +198,7 @@ func held(o job.Overview, workers []job.Worker) int {
 	slots := 0
 	for t, of := range o.Types {
 		for _, r := range of.Running {
-			if slices.ContainsFunc(workers, func(w job.Worker) bool { return w.ID == r.WorkerID }) {
+			if !r.Remote && slices.ContainsFunc(workers, func(w job.Worker) bool { return w.ID == r.WorkerID }) {
 				slots++
 			}
 		}
@@ -213,6 +236,12 @@ func pendingWhy(e Executor) string {
 	switch {
 	case e.PausedAt != nil:
 		return "because the type is paused"
+	case e.waitsFor(WaitsForConcurrency):
+		return fmt.Sprintf("because of the limit of %d at once", *e.Limits.Concurrency)
+	case e.waitsFor(WaitsForRate):
+		return fmt.Sprintf("because of the limit of %s", *e.Limits.Rate)
+	case e.Executor != nil && *e.Executor == KindRemote:
+		return "for a worker to claim them"
 	case len(e.Workers) == 0:
 		return "because no process runs this type"
 	case e.Slots == 0:

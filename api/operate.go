@@ -75,12 +75,12 @@ func (e *JobError) Unwrap() error { return e.Err }
 // notRetryable and the two after it name the job that they are about.
 var notRetryable = Problem{
 	Code: "job-not-retryable", Status: http.StatusUnprocessableEntity, Title: "The job cannot be retried",
-	Detail: "Only a job that has failed or was cancelled can be retried. The key was not used up.", ofJob: true,
+	Detail: "Only a job that has failed or was cancelled can be retried.", ofKey: notUsedUp, ofJob: true,
 }
 
 var notResolvable = Problem{
 	Code: "job-not-resolvable", Status: http.StatusUnprocessableEntity, Title: "The job cannot be resolved",
-	Detail: "Only a job that has failed with the outcome outcome_unknown can be resolved. The key was not used up.", ofJob: true,
+	Detail: "Only a job that has failed with the outcome outcome_unknown can be resolved.", ofKey: notUsedUp, ofJob: true,
 }
 
 var alreadyFinished = Problem{
@@ -95,11 +95,25 @@ func boundElsewhere(e *job.AliasError) Problem {
 	return p
 }
 
+// payloadRefused tells of a payload that does not fit the schema of its type.
+func payloadRefused(e *job.PayloadError) Problem {
+	invalid := &ValidationError{Errors: make([]FieldError, 0, len(e.Violations))}
+	for _, v := range e.Violations {
+		invalid.Errors = append(invalid.Errors, FieldError{Pointer: "/payload" + v.Pointer, Rule: v.Rule, Detail: v.Detail})
+	}
+	return validation(invalid)
+}
+
 // keyPart tells of a payload from which the keys of its type cannot be made.
 func keyPart(e *job.KeyPartError) Problem {
 	return validation(&ValidationError{Errors: []FieldError{{
 		Pointer: "/payload" + pointerOf(e.Path), Rule: e.Key, Detail: fmt.Sprintf("must be fit for the type's %s: %s", e.Key, e.Reason),
 	}}})
+}
+
+// callbackRefused tells of a callback URL that no request may name.
+func callbackRefused(e *job.CallbackError) Problem {
+	return validation(&ValidationError{Errors: []FieldError{{Pointer: "/callback_url", Rule: "allowed", Detail: e.Detail}}})
 }
 
 // pointerOf turns a path such as lines[0].sku into a JSON Pointer.

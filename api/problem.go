@@ -40,7 +40,11 @@ type Problem struct {
 	keyed    bool     // Job is the one of the request's key
 	ofJob    bool     // Job is the one that a JobError names
 	location string   // of the first answer
+	ofKey    string   // what Detail says besides where the request has a key
 }
+
+// notUsedUp is what most refusals say of the request's key.
+const notUsedUp = "This request did not use up the key."
 
 // FieldError is one thing that is wrong with a request. Pointer is a JSON
 // Pointer into the body ("/max_attempts"), or ?name for a query parameter.
@@ -66,7 +70,7 @@ func WriteKeyError(w http.ResponseWriter, r *http.Request, err error) {
 
 func writeProblem(w http.ResponseWriter, r *http.Request, err error, p Problem) {
 	req, _ := idempotency.FromContext(r.Context())
-	p.complete(req.Key)
+	p.complete(req.Key, req.Key != "" || sendsKey(w, r))
 	report := ReportOf(r.Context())
 	report.Code, report.Instance, report.Err = p.Code, p.Instance, err
 
@@ -74,17 +78,26 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error, p Problem) 
 	writeBody(w, p.Status, encode(p))
 }
 
+// sendsKey reports that the client has sent a key that counts. The request may have
+// been refused before it was read.
+func sendsKey(w http.ResponseWriter, r *http.Request) bool {
+	return r.Header.Get("Idempotency-Key") != "" && w.Header().Get("Idempotency-Status") != "ignored"
+}
+
 // complete fills in what all problems have. The key is that of the request; ""
-// if it had none.
-func (p *Problem) complete(key idempotency.Key) {
+// if it had none, or if its key was not read, although one was sent.
+func (p *Problem) complete(key idempotency.Key, sent bool) {
 	p.Type = DocsURL + "/problems/" + p.Code
 	p.Instance = newInstance()
 	if p.retryIn > 0 {
-		p.RetryAfterMS = p.retryIn.Milliseconds()
+		p.RetryAfterMS = (p.retryIn + time.Millisecond - 1).Milliseconds() // rounded up, as the header is: never too soon
 	}
 	p.IdempotencyKey = string(key)
 	if p.keyed && key != "" {
 		p.Job = JobURL(key)
+	}
+	if sent && p.ofKey != "" {
+		p.Detail += " " + p.ofKey
 	}
 }
 

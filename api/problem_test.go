@@ -151,6 +151,54 @@ func TestWriteError_Members(t *testing.T) {
 			t.Errorf("problem is %+v", p)
 		}
 	})
+	t.Run("that the key is free is told to those who sent one, also before it was read", func(t *testing.T) {
+		t.Parallel()
+		for _, err := range []error{
+			api.ErrUnauthenticated, &api.ForbiddenError{Permission: "submit"}, job.ErrUnknownType, &api.ValidationError{}, api.ErrBodyUnreadable,
+			&api.TooLargeError{Limit: 5}, &api.RateLimitedError{Detail: "Ten in a second."}, api.ErrRequestTimeout,
+		} {
+			const free = "This request did not use up the key"
+			if _, p := write(context.Background(), err); strings.Contains(p.Detail, free) {
+				t.Errorf("without a key: %s", p.Detail)
+			}
+			if _, p := write(keyed, err); !strings.Contains(p.Detail, ". "+free) {
+				t.Errorf("with a key: %s", p.Detail)
+			}
+			r, w := httptest.NewRequest("POST", "/jobs", nil), httptest.NewRecorder()
+			r.Header.Set("Idempotency-Key", "k")
+			if api.WriteError(w, r, err); !strings.Contains(problem(t, w).Detail, ". "+free) {
+				t.Errorf("before the key was read: %s", w.Body)
+			}
+		}
+	})
+	t.Run("the same key is asked of those who sent one", func(t *testing.T) {
+		t.Parallel()
+		for _, err := range []error{api.ErrShuttingDown, job.ErrOutcomeUnknown, job.ErrQueueFull} {
+			if _, p := write(context.Background(), err); strings.Contains(p.Detail, "key") {
+				t.Errorf("without a key: %s", p.Detail)
+			}
+			if _, p := write(keyed, err); !strings.Contains(p.Detail, "the same key") {
+				t.Errorf("with a key: %s", p.Detail)
+			}
+		}
+	})
+	t.Run("a read that failed recorded nothing anyway", func(t *testing.T) {
+		t.Parallel()
+		for method, want := range map[string]string{"POST": "Nothing was recorded", "GET": "Nothing is known", "HEAD": "Nothing is known"} {
+			w := httptest.NewRecorder()
+			api.WriteError(w, httptest.NewRequest(method, "/jobs/k", nil), job.ErrUnavailable)
+			if detail := problem(t, w).Detail; !strings.Contains(detail, want) {
+				t.Errorf("%s: %s", method, detail)
+			}
+		}
+	})
+	t.Run("neither way of telling when to come back is too soon", func(t *testing.T) {
+		t.Parallel()
+		w, p := write(context.Background(), &api.RateLimitedError{Detail: "Ten in a second.", RetryIn: 2*time.Second + 400*time.Microsecond})
+		if got := w.Header().Get("Retry-After"); got != "3" || p.RetryAfterMS != 2001 {
+			t.Errorf("Retry-After %s, retry_after_ms %d", got, p.RetryAfterMS)
+		}
+	})
 	t.Run("length has the limit", func(t *testing.T) {
 		t.Parallel()
 		if _, p := write(context.Background(), &idempotency.KeyError{Reason: "length", Limit: 255}); p.Reason != "length" || p.Limit != 255 {

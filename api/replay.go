@@ -1,7 +1,6 @@
 package api
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,10 +12,11 @@ import (
 
 // replayed lists the headers that belong to a stored answer. Any other one is
 // of the moment (Date, Retry-After, a request id) or of one client (cookies,
-// credentials, CORS), and is not replayed unless it is asked for.
+// credentials, CORS), and is not replayed unless it is asked for. None of them is
+// among neverReplayed.
 var replayed = []string{
 	"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "Content-Location",
-	"Location", "ETag", "Last-Modified", "Link",
+	"Location", "Etag", "Last-Modified", "Link",
 }
 
 // neverReplayed lists what is not replayed even if it is asked for: it is about
@@ -35,13 +35,22 @@ var neverReplayed = []string{
 // the usual ones, and also, unless they are never replayed.
 func Replayable(h http.Header, also ...string) http.Header {
 	kept := http.Header{}
-	for _, name := range slices.Concat(replayed, also) {
-		name = http.CanonicalHeaderKey(name)
-		if values := h[name]; len(values) > 0 && !isNeverReplayed(name) {
-			kept[name] = values
+	copyReplayable(kept, h, also)
+	return kept
+}
+
+func copyReplayable(to, from http.Header, also []string) {
+	for _, name := range replayed {
+		if values := from[name]; len(values) > 0 {
+			to[name] = values
 		}
 	}
-	return kept
+	for _, name := range also {
+		name = http.CanonicalHeaderKey(name)
+		if values := from[name]; len(values) > 0 && !isNeverReplayed(name) {
+			to[name] = values
+		}
+	}
 }
 
 func isNeverReplayed(name string) bool {
@@ -57,7 +66,7 @@ func isNeverReplayed(name string) bool {
 // also names headers that are replayed besides the usual ones.
 func WriteRecord(w http.ResponseWriter, req idempotency.Request, rec idempotency.Record, minimal bool, also ...string) {
 	h := w.Header()
-	maps.Copy(h, Replayable(rec.Response.Header, also...))
+	copyReplayable(h, rec.Response.Header, also)
 	h.Set("Idempotency-Key", req.Key.Header())
 	h.Set("Idempotent-Replayed", strconv.FormatBool(!rec.Fresh))
 	SetExpires(h, rec.ExpiresAt)

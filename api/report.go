@@ -11,14 +11,18 @@ import (
 // it after it was answered. Whoever learns something writes it down; it is
 // used by one request, and read when its handler has returned.
 type Report struct {
-	Request  idempotency.Request // tenant, key and fingerprint, as far as known
-	Job      job.Job             // the job of the answer, if there is one
-	Type     job.Type            // the type that a submission named, known or not
-	Code     string              // of the problem that was answered
-	Instance string              // of the problem
-	Err      error               // the whole error, for the log alone
-	Items    []ItemReport        // of a batch
+	Request     idempotency.Request // tenant, key and fingerprint, as far as known
+	JobID       job.ID              // of the job of the answer, if there is one
+	BusinessKey string              // of that job
+	Type        job.Type            // the type that a submission named, known or not
+	Code        string              // of the problem that was answered
+	Instance    string              // of the problem
+	Err         error               // the whole error, for the log alone
+	Items       []ItemReport        // of a batch
 }
+
+// Names writes down which job the answer is about.
+func (r *Report) Names(j *job.Job) { r.JobID, r.BusinessKey = j.ID, j.BusinessKey }
 
 // ItemReport is what one item of a batch turned out to be about.
 type ItemReport struct {

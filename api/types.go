@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// AnyJSON is what json.RawMessage holds, as the OpenAPI document shows it: any
+// JSON value, byte for byte.
+type AnyJSON any
+
 // Submission is the body of POST /jobs. Absent and null mean the same, so a
 // pointer is nil in both cases; a zero that is there is not nil.
 //
@@ -20,6 +24,7 @@ type Submission struct {
 	Priority         *int64          `json:"priority,omitempty" validate:"omitnil,min=-100,max=100" allowed:"an integer from -100 to 100"`
 	MaxAttempts      *int64          `json:"max_attempts,omitempty" validate:"omitnil,min=1,max=1000" allowed:"an integer from 1 to 1000"`
 	TimeoutSeconds   *int64          `json:"timeout_seconds,omitempty" validate:"omitnil,min=1,max=86400" allowed:"an integer from 1 to 86400"`
+	CallbackURL      *string         `json:"callback_url,omitempty" validate:"omitnil,min=1,max=2048" allowed:"an http:// or https:// URL of 1 to 2048 characters"`
 }
 
 // Job is a job as it stands. Status and Outcome are open sets: a reader must

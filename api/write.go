@@ -49,6 +49,9 @@ func WriteResult(w http.ResponseWriter, r job.Result) {
 	writeBody(w, http.StatusOK, r.Body)
 }
 
+// WriteBytes writes a body as it is; its media type has been set.
+func WriteBytes(w http.ResponseWriter, status int, body []byte) { writeBody(w, status, body) }
+
 func writeBody(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.Header().Set("X-Content-Type-Options", "nosniff")

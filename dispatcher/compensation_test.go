@@ -46,7 +46,7 @@ func compensated(e executor.Executor, undone *atomic.Int64, change func(*job.Set
 			return document
 		},
 	}
-	return work, func(w *world) { w.cfg.Compensation = jobs.Compensation }
+	return work, func(w *world) { w.cfg.Following = jobs.Following }
 }
 
 func TestCompensation_FollowsAFailureInItsTransaction(t *testing.T) {
@@ -56,10 +56,10 @@ func TestCompensation_FollowsAFailureInItsTransaction(t *testing.T) {
 		work, change := compensated(ends(job.Permanent(errors.New("never"))), &undone, nil)
 		w := setup(t, work, change, tried(1))
 		got := w.endings()
-		if len(got) != 2 || got[0].Status != job.Failed || got[0].Compensation == nil {
+		if len(got) != 2 || got[0].Status != job.Failed || len(got[0].Follow) != 1 {
 			t.Fatalf("endings %+v", got)
 		}
-		s := got[0].Compensation
+		s := got[0].Follow[0]
 		if s.Job.Type != "undo" || s.Job.Key != "compensate:a" || s.Job.Tenant != "tenant" || s.Job.Status != job.Pending {
 			t.Errorf("compensation %+v", s.Job)
 		}
@@ -111,7 +111,7 @@ func TestCompensation_FollowsNothingElse(t *testing.T) {
 				if len(got)+len(w.putOffs()) != 1 || undone.Load() != 0 {
 					t.Fatalf("endings %+v, requeues %+v, %d compensations", got, w.putOffs(), undone.Load())
 				}
-				if len(got) == 1 && got[0].Compensation != nil {
+				if len(got) == 1 && len(got[0].Follow) > 0 {
 					t.Errorf("ending %+v", got[0])
 				}
 				w.end()
@@ -144,10 +144,10 @@ func TestCompensation_OfALostJobReadsItsPayload(t *testing.T) {
 		}
 		elapse(5 * time.Second)
 		got := w.endings()
-		if len(got) != 3 || got[0].Lease.ID != "a" || got[0].Compensation == nil || got[1].Status != job.Cancelled || undone.Load() != 1 {
+		if len(got) != 3 || got[0].Lease.ID != "a" || len(got[0].Follow) != 1 || got[1].Status != job.Cancelled || undone.Load() != 1 {
 			t.Fatalf("endings %+v, %d compensations", got, undone.Load())
 		}
-		if payload := string(got[0].Compensation.Job.Payload); !strings.Contains(payload, `{"of":"a lost job"}`) {
+		if payload := string(got[0].Follow[0].Job.Payload); !strings.Contains(payload, `{"of":"a lost job"}`) {
 			t.Errorf("payload %s", payload)
 		}
 		if w.number(&w.loads) != 4 { // and none for the jobs that do not fail
@@ -209,7 +209,7 @@ func TestCompensation_NothingIsLostWhileThePayloadCannotBeRead(t *testing.T) {
 			t.Fatalf("endings %+v, %d run, %d heartbeats", got, w.d.Running(), w.number(&w.beats))
 		}
 		elapse(lease)
-		if got := w.endings(); len(got) != 2 || got[0].Compensation == nil || undone.Load() != 1 {
+		if got := w.endings(); len(got) != 2 || len(got[0].Follow) != 1 || undone.Load() != 1 {
 			t.Errorf("endings %+v, %d compensations", got, undone.Load())
 		}
 		w.end()

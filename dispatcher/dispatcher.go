@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,12 +18,29 @@ import (
 )
 
 // Work is how jobs of one type are run: the type's settings and exactly one of
-// the two executors.
+// the two executors, or Remote.
 type Work struct {
-	Settings  job.Settings
-	Kind      string // of the executor, as the configuration names it
+	Settings job.Settings
+	Kind     string // of the executor, as the configuration names it
+	// Slots is how many of the process's slots the type may take at once, so that jobs
+	// which all take long leave some to others; 0: all.
+	Slots     int
 	Execute   executor.Executor
 	ExecuteTx executor.TxExecutor
+	// Remote leaves the jobs to workers outside of the gateway, which claim them
+	// through Dispatcher.Remote. It needs Config.Executions and Config.Clock.
+	Remote bool
+}
+
+// whole reports whether exactly one way to run the jobs is given.
+func (w Work) whole() bool {
+	ways := 0
+	for _, way := range []bool{w.Execute != nil, w.ExecuteTx != nil, w.Remote} {
+		if way {
+			ways++
+		}
+	}
+	return ways == 1
 }
 
 // Versions is what the dispatcher reads for those who wait.
@@ -74,26 +90,41 @@ type Config struct {
 	Executors Reporter
 	// Cache is told of jobs that have moved, after the commit; nil: nobody is.
 	Cache job.StatusCache
-	// Compensation makes the job that follows one that has failed, nil if none
-	// does; it needs the job's payload. nil: none ever does.
-	Compensation func(job.Job) *job.Submission
+	// Notices reach the other processes of the database; nil: there are none.
+	Notices job.Notices
+	// Schedules are what recurs; it needs Clock. nil: this process fires none.
+	Schedules *job.Schedules
+	// Executions are read for workers outside of the gateway; nil: there are none.
+	Executions job.Executions
+	// Following makes what follows a job that has ended; a compensation needs its
+	// payload. nil: nothing ever does.
+	Following func(job.Job) []job.Submission
 }
 
 // Dispatcher claims jobs and runs them. See the package comment.
 type Dispatcher struct {
 	Config
-	types   []job.Type                // in a fixed order, for rotation
-	next    int                       // where the rotation stands; the claiming loop's own
-	polled  time.Time                 // last time that every type was tried; likewise
-	claimed atomic.Pointer[time.Time] // last time that claiming worked
-	ready   *ready
-	due     chan struct{} // wakes the promoter
-	freed   chan struct{} // wakes the unblocker
-	running *running
-	events  *eventBuffer
-	tallies *tallies
-	base    context.Context // parent of all attempts; ends only when the process gives up on them
-	giveUp  context.CancelFunc
+	types    []job.Type                // that this process can run itself; in a fixed order, for rotation
+	next     int                       // where the rotation stands; the claiming loop's own
+	polled   time.Time                 // last time that every type was tried; likewise
+	rests    rests                     // types whose rate lets nothing start just now; likewise
+	claimed  atomic.Pointer[time.Time] // last time that claiming worked
+	reported atomic.Pointer[time.Time] // last time that a report was written
+	ready    *ready
+	due      chan struct{} // wakes the promoter
+	freed    chan struct{} // wakes the unblocker
+	look     chan struct{} // wakes the watcher
+	looked   time.Time     // last time that it looked; its own
+	running  *running
+	events   *eventBuffer
+	tallies  *tallies
+	outgoing *outgoing // nil if there are no other processes
+	remote   *Remote
+	// recurring are the schedules as this process works on them; their loop's own.
+	recurring []*recurring
+	stopped   atomic.Bool     // no new work is taken any more
+	base      context.Context // parent of all attempts; ends only when the process gives up on them
+	giveUp    context.CancelFunc
 }
 
 // How long after Grace the process still waits for attempts whose contexts
@@ -109,8 +140,11 @@ func New(c Config) (*Dispatcher, error) {
 	shortest := time.Duration(0)
 	types := make([]job.Type, 0, len(c.Work))
 	for t, w := range c.Work {
-		if (w.Execute == nil) == (w.ExecuteTx == nil) {
+		if !w.whole() {
 			return nil, fmt.Errorf("dispatcher: type %q needs exactly one executor", t)
+		}
+		if w.Remote && (c.Executions == nil || c.Clock == nil) {
+			return nil, fmt.Errorf("dispatcher: type %q is for workers outside: that needs Executions and Clock", t)
 		}
 		if w.Settings.Lease <= 0 {
 			return nil, fmt.Errorf("dispatcher: type %q has no lease", t)
@@ -118,27 +152,52 @@ func New(c Config) (*Dispatcher, error) {
 		if shortest == 0 || w.Settings.Lease < shortest {
 			shortest = w.Settings.Lease
 		}
-		types = append(types, t)
+		if !w.Remote {
+			types = append(types, t)
+		}
 	}
 	slices.Sort(types)
 	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, shortest/3, time.Second)
 	base, giveUp := context.WithCancel(context.Background()) //nolint:forbidigo // attempts outlive the context that stops claiming
-	return &Dispatcher{
-		Config: c, types: types, ready: newReady(), due: make(chan struct{}, 1), freed: make(chan struct{}, 1),
-		running: newRunning(), events: newEventBuffer(), tallies: newTallies(), base: base, giveUp: giveUp,
-	}, nil
+	d := &Dispatcher{
+		Config: c, types: types, ready: newReady(), rests: rests{}, due: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+		look: make(chan struct{}, 1), running: newRunning(), events: newEventBuffer(), tallies: newTallies(), outgoing: newOutgoing(c.Notices),
+		base: base, giveUp: giveUp, recurring: recurringOf(c.Schedules),
+	}
+	d.remote = newRemote(d)
+	return d, nil
 }
 
 // Wake tells that a job of the type may be claimable now. It never blocks.
-func (d *Dispatcher) Wake(t job.Type) { d.ready.mark(t) }
+func (d *Dispatcher) Wake(t job.Type) { d.mark(t) }
 
-// Cancel tells the attempt under the lease, if it runs in this process, that
-// somebody asked to cancel it; another process learns it with its next heartbeat.
+// mark notes that jobs of the types may be claimable: here or, if this process
+// claims none, elsewhere.
+func (d *Dispatcher) mark(types ...job.Type) {
+	types = d.remote.mark(types)
+	if !d.runs() || d.stopped.Load() {
+		d.outgoing.claimable(types...)
+		return
+	}
+	d.ready.mark(types...)
+}
+
+// Cancel tells the attempt under the lease, wherever it runs, that somebody asked
+// to cancel it. If that gets lost, the next heartbeat brings it.
 func (d *Dispatcher) Cancel(l job.Lease) {
-	if a := d.running.get(l); a != nil {
+	if !d.cancelHere(l) {
+		d.outgoing.cancelling(l)
+	}
+}
+
+// cancelHere does so if the attempt runs in this process.
+func (d *Dispatcher) cancelHere(l job.Lease) bool {
+	a := d.running.get(l)
+	if a != nil {
 		a.askCancel()
 	}
+	return a != nil
 }
 
 // Moved tells that somebody other than this dispatcher moved the job, after the
@@ -147,28 +206,38 @@ func (d *Dispatcher) Moved(j job.Job) {
 	if d.Cache != nil {
 		d.Cache.Put(j)
 	}
+	d.outgoing.moved(j)
 	d.freeBusinessKey(j)
 }
 
 // Running returns how many jobs this process runs now.
 func (d *Dispatcher) Running() int { return d.running.count() }
 
-// healthyFor is how long the claiming loop may go without a claim that worked
-// before this process counts as not dispatching: longer than the pauses
-// between tries, so that a short loss of the database is no reason to restart.
+// healthyFor is how long what a loop does may fail before this process counts as
+// not dispatching: longer than the pauses between tries, so that a short loss of the
+// database is no reason to restart.
 const healthyFor = 4 * failMost
 
-// Healthy returns an error if this process should be claiming jobs and is not.
+// Healthy returns an error if this process should be claiming jobs and is not, or
+// cannot write: a claim that finds nothing may only have read.
 func (d *Dispatcher) Healthy(context.Context) error {
-	if !d.runs() {
-		return nil
+	var err error
+	if d.runs() {
+		err = lately("claim", d.claimed.Load(), d.PollInterval)
 	}
-	last := d.claimed.Load()
+	if d.tends() && d.Executors != nil {
+		err = errors.Join(err, lately("report", d.reported.Load(), reportEvery))
+	}
+	return err
+}
+
+// lately returns an error unless what is done so often has worked lately.
+func lately(what string, last *time.Time, every time.Duration) error {
 	if last == nil {
-		return errors.New("dispatcher: no claim has worked yet")
+		return fmt.Errorf("dispatcher: no %s has worked yet", what)
 	}
-	if ago := time.Since(*last); ago > healthyFor+d.PollInterval {
-		return fmt.Errorf("dispatcher: no claim has worked for %s", ago.Round(time.Second))
+	if ago := time.Since(*last); ago > healthyFor+every {
+		return fmt.Errorf("dispatcher: no %s has worked for %s", what, ago.Round(time.Second))
 	}
 	return nil
 }
@@ -192,7 +261,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	start(tending, &tenders, d.tending()...)
 	start(claiming, &claimers, d.claiming()...)
 	<-ctx.Done()
+	d.stopped.Store(true)
 	err := d.drain(doneOf(&claimers))
+	d.lastNotice()
 	stopTending()
 	d.leave()
 	if !waitFor(doneOf(&tenders), tendAfter) {
@@ -208,11 +279,19 @@ func (d *Dispatcher) claiming() []loop {
 	if d.Retention != nil {
 		loops = append(loops, loop{name: "reaper", every: reapEvery, step: d.reap})
 	}
-	if !d.runs() {
+	if len(d.recurring) > 0 {
+		loops = append(loops, loop{name: "schedules", every: schedulesEvery, step: d.fireSchedules})
+	}
+	if d.remote.serves() {
+		loops = append(loops, loop{name: "remote", every: d.PollInterval, step: d.remote.poll})
+	}
+	if d.runs() {
+		loops = append(loops, loop{name: "claim", every: d.PollInterval, wake: d.ready.signal, step: d.claim})
+	}
+	if !d.tends() {
 		return loops
 	}
 	return append(loops,
-		loop{name: "claim", every: d.PollInterval, wake: d.ready.signal, step: d.claim},
 		loop{name: "promoter", every: d.PollInterval, wake: d.due, step: d.promote},
 		loop{name: "unblocker", every: d.PollInterval, wake: d.freed, step: d.unblock},
 		loop{name: "deadlines", every: d.PollInterval, step: d.expire},
@@ -223,20 +302,31 @@ func (d *Dispatcher) claiming() []loop {
 // the end.
 func (d *Dispatcher) tending() []loop {
 	loops := []loop{
-		{name: "watcher", every: d.PollInterval, step: d.watch},
+		{name: "watcher", every: d.PollInterval, wake: d.look, step: d.watch},
 		{name: "timeline", every: d.PollInterval, step: d.record},
 	}
-	if !d.runs() {
-		return loops
+	if d.outgoing != nil {
+		loops = append(loops,
+			loop{name: "notices", every: d.PollInterval, wake: d.outgoing.signal, step: d.notify},
+			loop{name: "listener", every: listenEvery, step: d.listen})
 	}
-	return append(loops,
-		loop{name: "heartbeat", every: d.Heartbeat, step: d.beat},
-		loop{name: "locks", every: d.Heartbeat, step: d.refreshLocks},
-		loop{name: "report", every: reportEvery, step: d.reportSelf})
+	if d.runs() {
+		loops = append(loops,
+			loop{name: "heartbeat", every: d.Heartbeat, step: d.beat},
+			loop{name: "locks", every: d.Heartbeat, step: d.refreshLocks})
+	}
+	if d.tends() {
+		loops = append(loops, loop{name: "report", every: reportEvery, step: d.reportSelf})
+	}
+	return loops
 }
 
 // runs reports whether this process runs jobs at all.
 func (d *Dispatcher) runs() bool { return d.Slots > 0 && len(d.types) > 0 }
+
+// tends reports whether this process moves jobs on: it runs some itself, or workers
+// outside of it do.
+func (d *Dispatcher) tends() bool { return d.runs() || d.remote.serves() }
 
 // tendAfter bounds the wait for statements of the last loops: they go on in a
 // database that is silent, and must not hold up the end of the process.
@@ -281,68 +371,6 @@ func waitFor(done <-chan struct{}, most time.Duration) bool {
 		return true
 	case <-timer.C:
 		return false
-	}
-}
-
-// claim fills free slots, type by type in rotation, a share of them each time,
-// so that no type's backlog keeps the others waiting. It keeps the types that
-// may have more for when a slot is free again.
-func (d *Dispatcher) claim(ctx context.Context) (time.Duration, error) {
-	hungry := d.ready.take()
-	maps.DeleteFunc(hungry, func(t job.Type, _ bool) bool { _, ok := d.Work[t]; return !ok })
-	if time.Since(d.polled) >= d.PollInterval*8/10 { // polling is the truth
-		d.polled = time.Now()
-		for _, t := range d.types {
-			hungry[t] = true
-		}
-	}
-	var failed error
-	later := map[job.Type]bool{}
-	for len(hungry) > 0 && ctx.Err() == nil {
-		free := d.Slots - d.running.count()
-		if free <= 0 {
-			break
-		}
-		t, want := d.nextOf(hungry), max(1, free/len(hungry))
-		n, err := d.claimSome(ctx, t, want)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			later[t] = true
-		}
-		if n < want {
-			delete(hungry, t)
-		}
-	}
-	maps.Copy(later, hungry)
-	d.ready.putBack(later)
-	if failed == nil {
-		d.claimed.Store(new(time.Now()))
-	}
-	return max(d.PollInterval-time.Since(d.polled), time.Millisecond), failed
-}
-
-func (d *Dispatcher) claimSome(ctx context.Context, t job.Type, want int) (int, error) {
-	asked := time.Now()
-	claimed, err := d.Leases.Claim(ctx, t, want, d.WorkerID, d.Work[t].Settings.Lease)
-	if err != nil {
-		return 0, fmt.Errorf("claim %s: %w", t, err)
-	}
-	d.Metrics.Claimed.WithLabelValues(string(t)).Add(float64(len(claimed)))
-	for _, c := range claimed {
-		d.start(c, asked)
-	}
-	return len(claimed), nil
-}
-
-// nextOf returns the next type of the set in rotation; the set is not empty
-// and holds configured types only.
-func (d *Dispatcher) nextOf(set map[job.Type]bool) job.Type {
-	for {
-		t := d.types[d.next]
-		d.next = (d.next + 1) % len(d.types)
-		if set[t] {
-			return t
-		}
 	}
 }
 

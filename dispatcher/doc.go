@@ -11,8 +11,9 @@
 //
 // Who runs a job: a process claims as many jobs as it has free slots, never
 // more. It is woken through a channel by accepts of its own process and by its
-// own slots becoming free; the poll interval is the truth for everything else,
-// so a lost wake-up costs at most that.
+// own slots becoming free, and by notices of other processes, which offer the jobs
+// that they accept and have no free slot for; the poll interval is the truth for
+// everything else, so a lost wake-up costs at most that.
 //
 // While it runs: one loop extends the leases of all running attempts, at a
 // third of the lease. A process trusts a lease only until a little before its
@@ -28,14 +29,15 @@
 // wants that asked, the receiver is asked first. The lock is no fence: without it
 // the lease alone carries on, and a lock that is lost ends the attempt.
 //
-// When somebody cancels it: the heartbeat brings the request, and the attempt's
-// context ends with the cause job.ErrCancelled. A decision that did not know of it
+// When somebody cancels it: a notice or the heartbeat brings the request, and the
+// attempt's context ends with the cause job.ErrCancelled. A decision that did not know of it
 // is refused by the database and made again. Work that is done stays done.
 //
 // When it ends: package job decides (succeeded, retrying, failed), one fenced
 // statement applies it. A transactional executor's writes and the end of its
-// job are one commit. The job that undoes a failed one is accepted in the commit
-// that ends it. Only then is the lock given back, and everybody told.
+// job are one commit. What follows it, the job that undoes a failed one and the one
+// that tells of its end, is accepted in the commit that ends it. Only then is the
+// lock given back, and everybody told.
 //
 // When its process dies: the lease runs out. The rescuer, in every process,
 // looks for leases that ended more than a grace ago and moves those jobs on,

@@ -73,6 +73,57 @@ func TestDispatcher_TrustEndsBeforeTheLeaseWhenHeartbeatsFail(t *testing.T) {
 	}
 }
 
+// An answer that was on its way for as long as the lease brings a job that somebody
+// else may have by now. It goes back, and nothing was tried.
+func TestFailure_Q2_AClaimThatWasAnsweredTooLateUsesUpNoAttempt(t *testing.T) {
+	t.Parallel()
+	for name, takes := range map[string]time.Duration{"in time": lease / 2, "within the margin": lease - time.Second, "after the lease": 2 * lease} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ran := 0
+				w := setup(t, plain(func(context.Context, job.Claimed) (*job.Result, error) {
+					ran++
+					return nil, nil
+				}), func(w *world) { w.claimTakes = takes }, claimable("a", "t"))
+				elapse(takes)
+				if name == "in time" {
+					if w.only(t); ran != 1 {
+						t.Errorf("run %d times", ran)
+					}
+					return
+				}
+				if back := w.back(t); ran != 0 || back.Attempt != job.AttemptReleased || !back.Uncounted || back.Failure != nil {
+					t.Errorf("run %d times, and put back: %+v", ran, back)
+				}
+			})
+		})
+	}
+}
+
+// Nothing of such a job is under way, so its heartbeat has nothing to end.
+func TestDispatcher_ALateClaimThatCannotBeHandedBackYetLosesNoHeartbeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one := claimable("a", "t")
+		w := setup(t, plain(func(context.Context, job.Claimed) (*job.Result, error) { return nil, nil }), func(w *world) {
+			w.claimTakes = 2 * lease
+			w.onRequeue = always(job.ErrUnavailable)
+		}, one)
+		elapse(2 * lease)
+		w.take(one.Lease)
+		elapse(lease / 2)
+		if got := w.log.named(job.EventHeartbeatLost); len(got) != 0 {
+			t.Errorf("events %+v", got)
+		}
+		w.change(func() { w.onRequeue = nil })
+		elapse(lease)
+		if n := w.d.Running(); n != 0 {
+			t.Errorf("%d slots still taken", n)
+		}
+	})
+}
+
 // A row that somebody holds for a moment is not a lost lease, and one that is
 // held for longer than the lease is not trusted any more.
 func TestDispatcher_ALockedRowIsNotALostLease(t *testing.T) {

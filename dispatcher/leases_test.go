@@ -35,8 +35,11 @@ type leases struct {
 	requeued []job.Requeue
 	unblocks []time.Time
 
-	beats, claims, finishes, requeues, txs, commits, loads int
+	nextAt time.Time // of the rate
 
+	beats, claims, looks, finishes, requeues, txs, commits, loads int
+
+	claimTakes                           time.Duration // before an answer with jobs arrives
 	onClaim, onFinish, onRequeue, onLoad func(n int) error
 	onExtend                             func(n int, length time.Duration) error
 	onBegin, onCommit                    func(n int) error // of a transaction, before and after the work
@@ -48,20 +51,26 @@ type delayed struct {
 	due time.Time
 }
 
-func (l *leases) Claim(_ context.Context, t job.Type, n int, worker string, _ time.Duration) ([]job.Claimed, error) {
+func (l *leases) Claim(_ context.Context, c job.Claiming) (claimed []job.Claimed, err error) {
+	t, n, worker, until := c.Type, c.Max, c.Worker, time.Now().Add(c.Lease)
+	defer func() {
+		if len(claimed) > 0 {
+			<-time.After(l.claimTakes)
+		}
+	}()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.claims++
 	if err := call(l.onClaim, l.claims); err != nil {
 		return nil, err
 	}
-	var claimed, rest []job.Claimed
+	var rest []job.Claimed
 	for _, c := range l.pending {
 		if c.Type != t || len(claimed) == n {
 			rest = append(rest, c)
 			continue
 		}
-		c.WorkerID, c.Status = worker, job.Processing
+		c.WorkerID, c.Status, c.LeaseEndsAt = worker, job.Processing, until
 		c.Attempts++
 		l.held[c.Lease] = c
 		claimed = append(claimed, c)
@@ -121,8 +130,8 @@ func (l *leases) end(e job.Ending) job.Application {
 	delete(l.held, e.Lease)
 	l.finished = append(l.finished, e)
 	l.diary.add("finish %s", e.Status)
-	if e.Compensation != nil {
-		j := e.Compensation.Job
+	if len(e.Follow) > 0 {
+		j := e.Follow[0].Job
 		lease := job.Lease{ID: "undo-" + c.ID, Token: 1}
 		l.pending = append(l.pending, job.Claimed{Lease: lease, Job: job.Job{
 			ID: lease.ID, Type: j.Type, Key: j.Key, Payload: j.Payload, Timeout: time.Minute, MaxAttempts: 3, Token: 1, Version: 2,
@@ -354,3 +363,25 @@ func upTo(n int, err error) func(int) error {
 
 // always makes every call fail.
 func always(err error) func(int) error { return func(int) error { return err } }
+
+// ClaimLimited counts what is held and keeps the clock of the rate, as a database does.
+func (l *leases) ClaimLimited(ctx context.Context, c job.Claiming, limit job.Limit) (job.Claims, error) {
+	l.mu.Lock()
+	l.looks++
+	wait := time.Until(l.nextAt)
+	if limit.Concurrency > 0 {
+		c.Max = min(c.Max, limit.Concurrency-len(l.held))
+	}
+	batch, every := limit.Rate.Steps()
+	if batch > 0 {
+		c.Max = min(c.Max, batch)
+	}
+	none := c.Max <= 0 || len(l.pending) == 0
+	l.mu.Unlock()
+	if none || wait > 0 {
+		return job.Claims{Next: max(wait, 0)}, nil
+	}
+	jobs, err := l.Claim(ctx, c)
+	l.nextAt = time.Now().Add(every)
+	return job.Claims{Jobs: jobs, Next: every}, err
+}

@@ -58,22 +58,17 @@ func (d *Dispatcher) lockAttrs(c job.Claimed, name string, err error) []slog.Att
 	return attrs
 }
 
-// refreshers bounds how many locks are refreshed at once.
-const refreshers = 8
-
-// refreshLocks prolongs the locks of all running attempts. One whose lock is
-// somebody else's now ends; while nobody can be asked, the lease alone decides.
+// refreshLocks prolongs the locks of all running attempts, at once, so that they
+// share round trips. One whose lock is somebody else's now ends; while nobody can
+// be asked, the lease alone decides.
 func (d *Dispatcher) refreshLocks(ctx context.Context) (time.Duration, error) {
 	var wg sync.WaitGroup
-	turn := make(chan struct{}, refreshers)
 	for _, a := range d.running.all() {
 		held := a.lock.Load()
 		if held == nil {
 			continue
 		}
-		turn <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-turn }()
 			if errors.Is((*held).Refresh(ctx, a.work.Settings.Lease), lock.ErrLost) {
 				d.loseLock(a, (*held).Key())
 			}

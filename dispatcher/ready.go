@@ -10,7 +10,7 @@ import (
 // for the claiming loop. Marking is cheap and never blocks: accepts do it.
 type ready struct {
 	mu     sync.Mutex
-	marked map[job.Type]bool
+	marked map[job.Type]bool // whether it is for this process to tell others of them
 	signal chan struct{}
 }
 
@@ -18,14 +18,19 @@ func newReady() *ready {
 	return &ready{marked: map[job.Type]bool{}, signal: make(chan struct{}, 1)}
 }
 
-// mark notes that jobs of the type may be claimable.
-func (r *ready) mark(types ...job.Type) {
+// mark notes that jobs of the types may be claimable: this process has made them so.
+func (r *ready) mark(types ...job.Type) { r.add(true, types) }
+
+// hint notes the same as something that every other process may know.
+func (r *ready) hint(types ...job.Type) { r.add(false, types) }
+
+func (r *ready) add(untold bool, types []job.Type) {
 	if len(types) == 0 {
 		return
 	}
 	r.mu.Lock()
 	for _, t := range types {
-		r.marked[t] = true
+		r.marked[t] = r.marked[t] || untold
 	}
 	r.mu.Unlock()
 	r.wake()
@@ -53,7 +58,7 @@ func (r *ready) take() map[job.Type]bool {
 func (r *ready) putBack(types map[job.Type]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for t := range types {
-		r.marked[t] = true
+	for t, untold := range types {
+		r.marked[t] = r.marked[t] || untold
 	}
 }

@@ -80,13 +80,21 @@ func (d *Dispatcher) reportSelf(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	done := d.tallies.take()
-	err := d.Executors.Report(ctx, job.Worker{ID: d.WorkerID, Slots: d.Slots, Types: d.types}, done)
-	if err != nil {
+	self := job.Worker{ID: d.WorkerID, Slots: d.Slots, Types: d.types}
+	if d.Slots == 0 {
+		self.Types = nil // it runs none of them
+	}
+	if err := d.Executors.Report(ctx, self, done); err != nil {
 		for _, tally := range done {
 			d.tallies.merge(tally)
 		}
+		if !errors.Is(err, job.ErrUnavailable) { // it answers: something is wrong with the report
+			d.reported.Store(new(time.Now()))
+		}
+		return 0, wrap("report", err)
 	}
-	return 0, wrap("report", err)
+	d.reported.Store(new(time.Now()))
+	return 0, nil
 }
 
 // leave stores what is left to tell, and that this process ends. A database that
@@ -98,7 +106,7 @@ func (d *Dispatcher) leave() {
 	go func() {
 		defer close(left)
 		err := errors.Join(d.recordEvents(ctx), d.recordRepeats(ctx, true))
-		if d.runs() && d.Executors != nil {
+		if d.tends() && d.Executors != nil {
 			_, failed := d.reportSelf(ctx)
 			err = errors.Join(err, failed, d.Executors.Leave(ctx, d.WorkerID))
 		}

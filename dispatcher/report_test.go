@@ -3,8 +3,10 @@ package dispatcher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +73,40 @@ func TestReport_TellsWhoIsAliveAndWhatWasDone(t *testing.T) {
 		if len(got) != len(want) {
 			t.Errorf("tallies %+v", got)
 		}
+	})
+}
+
+// A file that may only be read lets a claim find that there is nothing to claim.
+func TestReport_OneThatCannotWriteIsNotHealthy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var refusal atomic.Pointer[error]
+		readOnly := fmt.Errorf("attempt to write a readonly database: %w", job.ErrUnavailable)
+		refusal.Store(&readOnly)
+		w := setup(t, plain(succeeds), func(w *world) {
+			w.reports.onReport = func(context.Context, int) error {
+				if refused := refusal.Load(); refused != nil {
+					return *refused
+				}
+				return nil
+			}
+		})
+		healthy := func(after time.Duration, want bool) {
+			t.Helper()
+			elapse(after)
+			if err := w.d.Healthy(t.Context()); (err == nil) != want {
+				t.Errorf("healthy: %v", err)
+			}
+		}
+		healthy(time.Minute, false)
+		refusal.Store(nil)
+		healthy(10*time.Second, true)
+		refusal.Store(&readOnly)
+		healthy(10*time.Second, true) // a short loss
+		healthy(20*time.Second, false)
+		refusal.Store(new(errors.New("the report itself is at fault")))
+		healthy(time.Minute, true)
+		w.end()
 	})
 }
 

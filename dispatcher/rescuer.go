@@ -55,17 +55,28 @@ func (d *Dispatcher) rescue(ctx context.Context) (time.Duration, error) {
 // end. It lost its lease while the database was away: unless somebody else takes
 // the job first, the next heartbeat brings the lease back.
 func (d *Dispatcher) tended(c job.Claimed) bool {
-	return c.WorkerID == d.WorkerID && d.running.has(c.Lease)
+	return d.ours(c) && d.running.has(c.Lease)
 }
+
+// clockSlack is by how much the end of a lease may miss the deadline that it was
+// meant for: the one is the database's reckoning, the other ours.
+const clockSlack = 100 * time.Millisecond
+
+// ours reports whether this process claimed the job to run it.
+func (d *Dispatcher) ours(c job.Claimed) bool { return c.WorkerID == d.WorkerID && !c.Remote }
 
 // rescued decides what becomes of a job whose lease ran out.
 func (d *Dispatcher) rescued(c job.Claimed) job.Decision {
 	settings := d.settings(c.Type)
-	if c.WorkerID == d.WorkerID && !d.running.hasLost(c.Lease) {
+	if d.ours(c) && !d.running.hasLost(c.Lease) {
 		// Claimed for us by a statement whose answer was lost: never started.
 		return settings.Release(c, nil)
 	}
-	decision := settings.Fail(c, job.AttemptLost, &job.AttemptError{Code: lostCode, Detail: lostDetail, Unknown: true})
+	failure := &job.AttemptError{Code: lostCode, Detail: lostDetail, Unknown: true}
+	if c.Remote && !c.LeaseEndsAt.Before(c.ExecutionDeadline().Add(-clockSlack)) { // no heartbeat could prolong it
+		failure.Code, failure.Detail = timeoutCode, timeoutDetail
+	}
+	decision := settings.Fail(c, job.AttemptLost, failure)
 	if _, known := d.Work[c.Type]; !known {
 		leaveInDoubt(&decision, c)
 	}
@@ -106,7 +117,7 @@ func (d *Dispatcher) moveOn(ctx context.Context, expired []job.Claimed) error {
 			requeues = append(requeues, *v.Requeue)
 		} else {
 			v.Ending.IfExpired = true
-			if err := d.compensate(ctx, c, v.Ending); err != nil {
+			if err := d.follow(ctx, c, v.Ending); err != nil {
 				return err
 			}
 			endings = append(endings, *v.Ending)

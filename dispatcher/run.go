@@ -20,18 +20,26 @@ func (d *Dispatcher) start(c job.Claimed, asked time.Time) {
 	a.ctx, a.cancel = context.WithCancelCause(d.base)
 	if !d.Exclusive {
 		lease := a.work.Settings.Lease
-		a.trust = time.AfterFunc(time.Until(asked.Add(lease-trustMargin(lease))), a.distrust)
+		trusted := time.Until(asked.Add(lease - trustMargin(lease)))
+		if a.late = trusted <= 0; !a.late {
+			a.trust = time.AfterFunc(trusted, a.distrust)
+		}
 	}
 	d.running.add(a)
 	d.Metrics.Running.WithLabelValues(string(c.Type)).Inc()
-	d.Waiters.Changed(c.ID, job.Version{Number: c.Version, Status: job.Processing})
-	if d.Cache != nil {
-		d.Cache.Put(c.Job)
-	}
+	d.begun(c)
 	if c.Cancelling() {
 		a.askCancel()
 	}
 	go d.run(a)
+}
+
+// begun tells everybody that the job was claimed.
+func (d *Dispatcher) begun(c job.Claimed) {
+	d.Waiters.Changed(c.ID, job.Version{Number: c.Version, Status: job.Processing})
+	if d.Cache != nil {
+		d.Cache.Put(c.Job)
+	}
 }
 
 // run executes and settles one attempt, and frees its slot.
@@ -56,8 +64,10 @@ func (d *Dispatcher) run(a *attempt) {
 type ended struct {
 	done executor.Done
 	err  error
-	// committed says that the job was ended in the executor's transaction.
+	// committed says that the job was ended in the executor's transaction, and
+	// follow what follows it since.
 	committed bool
+	follow    []job.Submission
 	// untried says that the database failed, and nothing of the attempt is left.
 	untried bool
 	// putOff says that the job must wait for another one: for its operation or its
@@ -70,9 +80,17 @@ type ended struct {
 	unknown, undone bool
 }
 
+// errLate is what an attempt ends with that was not begun, because the answer to its
+// claim came when its lease was about to end.
+var errLate = errors.New("dispatcher: the claim was answered too late")
+
 // execute runs the executor and waits for it; if it does not return although
 // its context has ended, it is left behind: what it still does is fenced off.
 func (d *Dispatcher) execute(a *attempt) ended {
+	if a.late {
+		a.settling.Store(true)
+		return ended{err: errLate, untried: true}
+	}
 	back := make(chan ended, 1)
 	go d.call(a, back)
 	select {

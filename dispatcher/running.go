@@ -18,6 +18,7 @@ type attempt struct {
 	job.Claimed
 	work    Work
 	started time.Time
+	late    bool // the lease could not be trusted any more when the claim was answered
 	// ctx ends with a cause: job.ErrTimeout, job.ErrLeaseLost, job.ErrLockLost,
 	// job.ErrCancelled, job.ErrShutdown.
 	// It is the attempt's lifetime, handed to its executor.
@@ -153,6 +154,19 @@ func (r *running) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.byLease)
+}
+
+// countOf is how many of the type there are.
+func (r *running) countOf(t job.Type) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, a := range r.byLease {
+		if a.Type == t {
+			n++
+		}
+	}
+	return n
 }
 
 // has reports whether this very lease is being worked on.

@@ -54,6 +54,7 @@ func (d *Dispatcher) settle(a *attempt, e ended) {
 			return
 		}
 		if e.committed {
+			v.Ending.Follow = e.follow
 			d.report(a, v)
 			return
 		}
@@ -141,6 +142,12 @@ func uncounted(c job.Claimed) int {
 	return int(max(1, min(c.Lease.Token-int64(c.Attempts)+1, 1000)))
 }
 
+// The public account of an attempt that took too long.
+const (
+	timeoutCode   = "timeout"
+	timeoutDetail = "the attempt took longer than its timeout"
+)
+
 // attemptError gives every error of an attempt a code and a public text.
 func attemptError(err, cause error) *job.AttemptError {
 	var known *job.AttemptError
@@ -151,7 +158,7 @@ func attemptError(err, cause error) *job.AttemptError {
 		return known
 	}
 	for because, text := range map[error][2]string{
-		job.ErrTimeout:  {"timeout", "the attempt took longer than its timeout"},
+		job.ErrTimeout:  {timeoutCode, timeoutDetail},
 		job.ErrLockLost: {"lock-lost", "somebody else took the lock of the job"},
 	} {
 		if errors.Is(cause, because) {
@@ -164,13 +171,17 @@ func attemptError(err, cause error) *job.AttemptError {
 // write applies the verdict under the fencing token.
 func (d *Dispatcher) write(v *verdict, c job.Claimed) (job.Application, error) {
 	// Not the attempt's context: it may have ended, and the end must be written.
+	return d.writeIn(d.base, v, c)
+}
+
+func (d *Dispatcher) writeIn(ctx context.Context, v *verdict, c job.Claimed) (job.Application, error) {
 	if v.Ending == nil {
-		return first(d.Leases.Requeue(d.base, []job.Requeue{*v.Requeue}))
+		return first(d.Leases.Requeue(ctx, []job.Requeue{*v.Requeue}))
 	}
-	if err := d.compensate(d.base, c, v.Ending); err != nil {
+	if err := d.follow(ctx, c, v.Ending); err != nil {
 		return job.Refused, err
 	}
-	return first(d.Leases.Finish(d.base, []job.Ending{*v.Ending}))
+	return first(d.Leases.Finish(ctx, []job.Ending{*v.Ending}))
 }
 
 func first(applied []job.Application, err error) (job.Application, error) {
@@ -180,13 +191,14 @@ func first(applied []job.Application, err error) (job.Application, error) {
 	return applied[0], nil
 }
 
-// compensate lets the job that undoes this one follow its failure, in the same
-// transaction.
-func (d *Dispatcher) compensate(ctx context.Context, c job.Claimed, e *job.Ending) error {
-	if d.Compensation == nil || e.Status != job.Failed || d.settings(c.Type).Compensate == "" {
+// follow lets what follows the job's end come with it, in the same transaction.
+func (d *Dispatcher) follow(ctx context.Context, c job.Claimed, e *job.Ending) error {
+	j := ending(c.Job, *e)
+	follows, compensated := d.settings(c.Type).Follows(j)
+	if d.Following == nil || !follows {
 		return nil
 	}
-	if c.Payload == nil { // it came from a list
+	if compensated && c.Payload == nil { // it came from a list
 		whole, err := d.Leases.Load(ctx, c.ID)
 		if errors.Is(err, job.ErrNotFound) {
 			return nil // it has ended: ours will be refused
@@ -194,12 +206,23 @@ func (d *Dispatcher) compensate(ctx context.Context, c job.Claimed, e *job.Endin
 		if err != nil {
 			return fmt.Errorf("read the payload of a failed job: %w", err)
 		}
-		c.Payload = whole.Payload
+		j.Payload = whole.Payload
 	}
-	j := c.Job
-	j.Status, j.Outcome, j.LastError, j.Version = e.Status, e.Outcome, e.Failure, c.Version+1
-	e.Compensation = d.Compensation(j)
+	e.Follow = d.Following(j)
 	return nil
+}
+
+// ending is the job as its end leaves it.
+func ending(j job.Job, e job.Ending) job.Job {
+	j.Status, j.Outcome, j.DuplicateOf, j.Result = e.Status, e.Outcome, e.DuplicateOf, e.Result
+	j.Version++
+	switch {
+	case e.Status == job.Succeeded:
+		j.LastError = nil
+	case e.Failure != nil:
+		j.LastError = e.Failure
+	}
+	return j
 }
 
 // pauseAfter reports an end that could not be written, and waits; false means
@@ -259,8 +282,15 @@ func (d *Dispatcher) hurry(v job.Decision) {
 	switch {
 	case v.Requeue != nil && v.Requeue.Status == job.Retrying:
 		d.promoteIn(v.Requeue.In)
-	case v.Ending != nil && v.Ending.Compensation != nil:
-		d.ready.mark(v.Ending.Compensation.Job.Type)
+	case v.Ending != nil:
+		d.markFollowing(v.Ending.Follow)
+	}
+}
+
+// markFollowing tells that what follows a job is there.
+func (d *Dispatcher) markFollowing(follow []job.Submission) {
+	for _, f := range follow {
+		d.mark(f.Job.Type)
 	}
 }
 

@@ -38,15 +38,26 @@ func (b *eventBuffer) take() []job.Event {
 	return taken
 }
 
-// note keeps an event of the attempt for the job's timeline.
+// note keeps an event of an attempt of this process for the job's timeline.
 func (d *Dispatcher) note(c job.Claimed, name job.EventName, data map[string]any) {
+	worker := d.WorkerID
+	if c.Remote {
+		worker = c.WorkerID
+	}
+	d.noteOf(c, worker, name, data)
+}
+
+// noteOf is note for the attempt of any worker; "" if nobody knows whose it was.
+func (d *Dispatcher) noteOf(c job.Claimed, worker string, name job.EventName, data map[string]any) {
 	if d.Events == nil {
 		return
 	}
 	if data == nil {
 		data = map[string]any{}
 	}
-	data["worker_id"] = d.WorkerID
+	if worker != "" {
+		data["worker_id"] = worker
+	}
 	e := job.Event{JobID: c.ID, Name: name, Attempt: c.Attempts, Data: data}
 	if d.Clock != nil {
 		e.Time = d.Clock.Now() // it is stored later

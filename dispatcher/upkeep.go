@@ -24,7 +24,7 @@ func (d *Dispatcher) promote(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("promote: %w", err)
 	}
-	d.ready.mark(types...)
+	d.mark(types...)
 	return next, nil
 }
 
@@ -41,8 +41,12 @@ func (d *Dispatcher) promoteIn(delay time.Duration) {
 }
 
 // watch wakes waiters whose jobs another process moved: one statement for all
-// of them.
+// of them. It is the truth about them: notices only come sooner.
 func (d *Dispatcher) watch(ctx context.Context) (time.Duration, error) {
+	if rest := min(lookEvery, d.PollInterval/2) - time.Since(d.looked); rest > 0 {
+		return rest, nil
+	}
+	d.looked = time.Now()
 	ids := d.Waiters.IDs()
 	if len(ids) == 0 {
 		return 0, nil
@@ -65,7 +69,7 @@ func (d *Dispatcher) unblock(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("unblock: %w", err)
 	}
-	d.ready.mark(types...)
+	d.mark(types...)
 	if len(types) > 0 {
 		return time.Millisecond, nil // the next of the same key may wait already
 	}
@@ -93,24 +97,25 @@ func (d *Dispatcher) expire(ctx context.Context) (time.Duration, error) {
 	endings := make([]job.Ending, len(overdue))
 	for i, c := range overdue {
 		endings[i] = d.settings(c.Type).Expire(c)
+		if err := d.follow(ctx, c, &endings[i]); err != nil {
+			return 0, err
+		}
 	}
-	applied, err := d.Leases.Finish(ctx, endings)
-	if err != nil {
-		return 0, fmt.Errorf("end overdue jobs: %w", err)
-	}
-	for i, c := range overdue {
-		if applied[i] != job.Applied {
+	ended, err := d.finishAll(ctx, endings)
+	for i, c := range overdue { // also after an error: it may be about one of them
+		if !ended[c.ID] {
 			continue // claimed, cancelled or expired by somebody else meanwhile
 		}
 		before := c.Status
 		d.moved(c, job.Failed)
+		d.markFollowing(endings[i].Follow)
 		d.Log.LogAttrs(ctx, slog.LevelWarn, "job expired before it started", append(d.jobAttrs(c),
 			slog.String(telemetry.StatusBefore, string(before)), slog.String(telemetry.StatusAfter, string(job.Failed)))...)
 	}
-	if len(overdue) == overdueBatch {
+	if err == nil && len(overdue) == overdueBatch {
 		return time.Millisecond, nil
 	}
-	return 0, nil
+	return 0, wrap("end overdue jobs", err)
 }
 
 func wrap(doing string, err error) error {
@@ -129,8 +134,9 @@ func (d *Dispatcher) moved(c job.Claimed, to job.Status) {
 	if d.Cache != nil {
 		d.Cache.Put(j)
 	}
-	if to == job.Pending {
-		d.ready.mark(j.Type)
+	d.outgoing.moved(j)
+	if to == job.Pending || c.Status == job.Processing && d.settings(c.Type).Limit.Concurrency > 0 {
+		d.mark(j.Type) // a job of the type may start: this one, or one that its limit kept
 	}
 	d.freeBusinessKey(j)
 }

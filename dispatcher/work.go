@@ -20,10 +20,7 @@ func (d *Dispatcher) work(a *attempt) ended {
 	if a.work.ExecuteTx != nil {
 		return d.executeTx(a)
 	}
-	if e, goes := d.takeOperation(a); !goes {
-		return e
-	}
-	if e, goes := d.reconcile(a); !goes {
+	if e, goes := d.prepare(a); !goes {
 		return e
 	}
 	if a.ctx.Err() != nil { // the steps above may be all that there was time for
@@ -32,6 +29,14 @@ func (d *Dispatcher) work(a *attempt) ended {
 	var e ended
 	e.done.Result, e.err = a.work.Execute.Execute(a.ctx, a.Claimed)
 	return e
+}
+
+// prepare does what an attempt needs before its work begins, whoever does that.
+func (d *Dispatcher) prepare(a *attempt) (e ended, goes bool) {
+	if e, goes := d.takeOperation(a); !goes {
+		return e, false
+	}
+	return d.reconcile(a)
 }
 
 // takeOperation takes the business operation that the job names, if it names
@@ -112,7 +117,10 @@ func (d *Dispatcher) commit(a *attempt) ended {
 		}
 		e.done = done
 		a.settling.Store(true)
-		return d.success(a, done), nil
+		ending := d.success(a, done)
+		err = d.follow(ctx, a.Claimed, &ending) // a success needs no payload, and so no other connection
+		e.follow = ending.Follow
+		return ending, err
 	})
 	e.committed = e.err == nil
 	if !e.committed {

@@ -95,15 +95,12 @@ func TestCommand_RelativeProgramsLieInDir(t *testing.T) {
 
 func writeProgram(t *testing.T, name, text string) {
 	t.Helper()
-	// Under a name of its own first: a program that is still open for writing
-	// in a process forked meanwhile cannot be started.
-	if err := os.WriteFile(name+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(name, 0o700); err != nil {
+	// No process is forked meanwhile, for another test: it would hold the file open
+	// for writing until it executes something, and such a program cannot be started.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(name, []byte(text), 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 }

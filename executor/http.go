@@ -70,6 +70,7 @@ type HTTP struct {
 	errorBody   bool
 	now         func() time.Time
 	transport   *http.Transport
+	tells       bool // of something that has happened: see Callback
 }
 
 var _ Executor = (*HTTP)(nil)
@@ -90,23 +91,30 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 		resultLimit: cmp.Or(cfg.ResultLimit, DefaultResultLimit),
 		errorBody:   cfg.ErrorBody,
 		now:         cfg.Now,
-		transport:   newTransport(),
+		transport:   newTransport(dialMetered),
 	}
+	h.useClock()
+	return h, nil
+}
+
+func (h *HTTP) useClock() {
 	if h.now == nil {
 		h.now = time.Now //nolint:forbidigo // without a gateway there is no other clock
 	}
-	return h, nil
 }
+
+// dialFunc is how a transport gets its connections.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
 // newTransport differs from http.DefaultTransport in what could turn one
 // attempt into two calls or into one to somewhere else: HTTP/1 only (HTTP/2
 // sends a refused stream again), no proxy from the environment. Bytes are
 // passed as they come: no transparent decompression.
-func newTransport() *http.Transport {
+func newTransport(dial dialFunc) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
-		DialContext:            dialMetered,
+		DialContext:            dial,
 		TLSHandshakeTimeout:    dialTimeout,
 		MaxIdleConns:           keptConnections,
 		MaxIdleConnsPerHost:    keptConnections,
@@ -122,10 +130,15 @@ func (h *HTTP) Close() { h.transport.CloseIdleConnections() }
 
 // Execute posts the payload once.
 func (h *HTTP) Execute(ctx context.Context, c job.Claimed) (*job.Result, error) {
+	return h.execute(ctx, c, h.url)
+}
+
+// execute posts the payload to the target once.
+func (h *HTTP) execute(ctx context.Context, c job.Claimed, target *url.URL) (*job.Result, error) {
 	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var sent sending
-	req, err := h.post(sent.trace(callCtx), c)
+	req, err := h.post(sent.trace(callCtx), c, target)
 	if err != nil {
 		return nil, &job.AttemptError{
 			Code:   CodeConnection,
@@ -139,19 +152,26 @@ func (h *HTTP) Execute(ctx context.Context, c job.Claimed) (*job.Result, error) 
 		return nil, broken(ctx, err, sent.begun())
 	}
 	defer resp.Body.Close()
-	if !successful(resp.StatusCode) {
+	refused := !successful(resp.StatusCode)
+	if refused || h.tells {
 		patience := time.AfterFunc(refusalPatience, cancel)
 		defer patience.Stop()
+	}
+	switch {
+	case refused:
 		return nil, h.refused(resp)
+	case h.tells:
+		_ = refusalBody(resp) // there is nothing to show
+		return nil, nil
 	}
 	return h.result(ctx, resp)
 }
 
 func successful(status int) bool { return status >= 200 && status <= 299 }
 
-func (h *HTTP) post(ctx context.Context, c job.Claimed) (*http.Request, error) {
+func (h *HTTP) post(ctx context.Context, c job.Claimed, target *url.URL) (*http.Request, error) {
 	payload := payloadOf(c)
-	req, err := h.request(ctx, http.MethodPost, h.url, payload)
+	req, err := h.request(ctx, http.MethodPost, target, payload)
 	if err != nil {
 		return nil, err
 	}
@@ -192,18 +212,22 @@ func (h *HTTP) identify(header http.Header, c job.Claimed, body []byte) error {
 	return h.sign(header, c.ID, body)
 }
 
-// sign sets the three headers of Standard Webhooks.
+// sign sets the three headers of Standard Webhooks. Who tells of something is known
+// by the first two also without a secret.
 func (h *HTTP) sign(header http.Header, id job.ID, body []byte) error {
-	if h.webhook == nil {
+	if h.webhook == nil && !h.tells {
 		return nil
 	}
 	now := h.now()
+	header.Set(standardwebhooks.HeaderWebhookID, string(id))
+	header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
+	if h.webhook == nil {
+		return nil
+	}
 	signature, err := h.webhook.Sign(string(id), now, body)
 	if err != nil {
 		return err
 	}
-	header.Set(standardwebhooks.HeaderWebhookID, string(id))
-	header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
 	header.Set(standardwebhooks.HeaderWebhookSignature, signature)
 	return nil
 }
@@ -228,7 +252,7 @@ func (h *HTTP) refused(resp *http.Response) error {
 	e := &job.AttemptError{
 		Code:      CodeHTTPStatus,
 		Detail:    "the receiver answered " + strconv.Itoa(status),
-		Permanent: !retryable(status),
+		Permanent: !h.retryable(status),
 	}
 	// Not resp.Status: its text is the receiver's.
 	if text := http.StatusText(status); text != "" {
@@ -263,7 +287,13 @@ func redirect(status int) bool {
 	return slices.Contains([]int{301, 302, 303, 307, 308}, status)
 }
 
-func retryable(status int) bool {
+// retryable reports whether another attempt may mend the refusal. Nobody has asked a
+// receiver that is told of something, and it may be wrong about any of them for a
+// while.
+func (h *HTTP) retryable(status int) bool {
+	if h.tells {
+		return status != http.StatusGone
+	}
 	switch status {
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests:
 		return true

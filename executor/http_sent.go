@@ -16,7 +16,11 @@ type meteredConn struct {
 
 // dialMetered is how the transport of an HTTP executor gets its connections.
 func dialMetered(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
+	return dialBy(ctx, &net.Dialer{Timeout: dialTimeout}, network, address)
+}
+
+func dialBy(ctx context.Context, by *net.Dialer, network, address string) (net.Conn, error) {
+	conn, err := by.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}

@@ -89,11 +89,9 @@ func TestContract_SectionH_AWholeAnswerIsKnown(t *testing.T) {
 
 func TestHTTP_ARequestThatWasNeverSentIsKnown(t *testing.T) {
 	t.Parallel()
-	closed := listen(t)
-	_ = closed.Close()
 	plain := newWire(t, func(conn *net.TCPConn, _ int) bool { return false })
 	tests := map[string]string{
-		"refused":      "http://" + closed.Addr().String(),
+		"refused":      "http://" + nowhere,
 		"no TLS there": strings.Replace(plain.url, "http:", "https:", 1),
 	}
 	for name, url := range tests {

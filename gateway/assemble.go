@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/sekali/sekali/access"
 	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/dispatcher"
 	"github.com/sekali/sekali/handlers"
@@ -43,8 +44,10 @@ type parts struct {
 	cache      job.StatusCache // nil without Redis
 	repeats    *job.Repeats
 	executors  handlers.ExecutorsConfig
+	checker    *access.Checker // nil: nobody is asked who calls
 	records    idempotency.Store
 	dispatcher *dispatcher.Dispatcher
+	schedules  *job.Schedules
 	handler    http.Handler
 	proxies    []*proxy.Proxy
 	calls      calls // proxied requests under way
@@ -56,7 +59,7 @@ type parts struct {
 // assemble makes every part and ties them; nothing runs yet.
 func (g *Gateway) assemble(ctx context.Context, repo *repository.Repository) (*parts, error) {
 	clock := repo.Clock()
-	if err := clock.Sync(ctx); err != nil {
+	if err := g.insist(ctx, clock.Sync); err != nil {
 		return nil, fmt.Errorf("gateway: read the database's clock: %w", err)
 	}
 	work, err := g.cfg.work(sqlDialect{
@@ -77,8 +80,12 @@ func (g *Gateway) assemble(ctx context.Context, repo *repository.Repository) (*p
 	}
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = telemetry.NewMetrics(p.registry, typeNames(work))
-	p.executors = handlers.ExecutorsConfig{Kinds: kindsOf(work), AllTenants: g.cfg.Auth.Mode == authNone, Clock: clock}
-	if err = p.useRedis(ctx); err == nil {
+	p.metrics.WatchAccepts(repo.Waiting)
+	p.executors = handlers.ExecutorsConfig{Kinds: kindsOf(work), Limits: limitsOf(work), AllTenants: g.cfg.Auth.Mode == authNone, Clock: clock}
+	if err = p.recur(); err == nil {
+		err = g.insist(ctx, p.useRedis)
+	}
+	if err == nil {
 		err = p.dispatch(work)
 	}
 	if err != nil {
@@ -86,9 +93,21 @@ func (g *Gateway) assemble(ctx context.Context, repo *repository.Repository) (*p
 		return nil, err
 	}
 	p.jobs = p.domain(work)
-	p.migrated.Store(repo.CheckSchema(ctx) == nil)
+	p.schedules.Jobs = p.jobs
+	p.migrated.Store(g.insist(ctx, repo.CheckSchema) == nil)
 	p.handler = p.routes()
 	return p, nil
+}
+
+// recur makes the schedules; what they submit to is made later.
+func (p *parts) recur() error {
+	list, err := p.cfg.schedules()
+	if err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	p.schedules = &job.Schedules{List: list, States: p.repo}
+	p.metrics.KnowSchedules(scheduleNames(list))
+	return nil
 }
 
 // useRedis takes from Redis, if there is one, what it is for.
@@ -111,8 +130,9 @@ func (p *parts) domain(work map[job.Type]dispatcher.Work) *job.Jobs {
 	return &job.Jobs{
 		Types: settingsOf(work), Unknown: JobType{}.settings(p.cfg),
 		Acceptor: p.repo, Bulk: p.repo, Reader: p.repo, Leases: p.repo, Operator: p.repo, Clock: p.clock, Waiters: p.waiters,
-		Cache: p.cache, Repeats: p.repeats,
+		Cache: p.cache, Facts: repository.NewFacts(), Repeats: p.repeats,
 		Render: api.Accepted, RenderCurrent: api.Current, Document: api.Document,
+		Callback: api.CallbackOf, CheckCallback: callbackCheck(work), CallbackSettings: p.cfg.callbackType().settings(p.cfg),
 		Wake: p.dispatcher.Wake, Cancelling: p.dispatcher.Cancel, Moved: p.dispatcher.Moved,
 		Quota:       job.NewQuota(p.cfg.Limits.Pending, p.clock, p.repo.Unfinished),
 		AfterExpiry: p.cfg.Idempotency.AfterExpiry == middleware.ExecuteExpired,
@@ -126,8 +146,10 @@ func (p *parts) dispatch(work map[job.Type]dispatcher.Work) error {
 		WorkerID: p.workerID, Slots: p.cfg.Dispatcher.Slots, PollInterval: p.cfg.Dispatcher.PollInterval,
 		Heartbeat: p.cfg.heartbeat(), Grace: p.cfg.Dispatcher.ShutdownGrace,
 		Exclusive: p.repo.Exclusive(), Keys: p.keys(), Retention: p.repo,
-		Locker: p.locker, Cache: p.cache, Events: p.repo, Clock: p.clock, Repeats: p.repeats, Executors: p.repo,
-		Compensation: func(failed job.Job) *job.Submission { return p.jobs.Compensation(failed) },
+		Locker: p.locker, Cache: p.cache, Events: p.repo, Clock: p.clock, Repeats: p.repeats, Executors: p.repo, Notices: p.repo.Notices(p.workerID),
+		Executions: p.repo,
+		Schedules:  p.schedules,
+		Following:  func(ended job.Job) []job.Submission { return p.jobs.Following(ended) },
 	})
 	return err
 }
@@ -211,6 +233,17 @@ func kindsOf(work map[job.Type]dispatcher.Work) map[job.Type]string {
 		kinds[t] = w.Kind
 	}
 	return kinds
+}
+
+// limitsOf are the limits of the types that have one.
+func limitsOf(work map[job.Type]dispatcher.Work) map[job.Type]job.Limit {
+	limits := map[job.Type]job.Limit{}
+	for t, w := range work {
+		if !w.Settings.Limit.None() {
+			limits[t] = w.Settings.Limit
+		}
+	}
+	return limits
 }
 
 func settingsOf(work map[job.Type]dispatcher.Work) job.Types {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/go-chi/chi/v5"
 
@@ -29,3 +30,23 @@ func Routes(ctx context.Context, cfg Config) (routes chi.Router, closeAll func()
 	}
 	return p.handler.(chi.Router), func() { p.close(); _ = repo.Close() }, nil
 }
+
+// NewPayloadSchema reads a schema and returns what checks payloads against it.
+func NewPayloadSchema(file string) (check func([]byte) error, err error) {
+	schema, err := newPayloadSchema(file)
+	if err != nil {
+		return nil, err
+	}
+	return schema.check, nil
+}
+
+// Await and Insist are how the start asks a database: one that has not answered yet,
+// and one that has.
+func Await(ctx context.Context, ask func(context.Context) error) error { return quiet.await(ctx, ask) }
+
+// Insist is for a database that has answered before.
+func Insist(ctx context.Context, ask func(context.Context) error) error {
+	return quiet.insist(ctx, ask)
+}
+
+var quiet = &Gateway{log: slog.New(slog.DiscardHandler)}

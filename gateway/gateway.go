@@ -152,6 +152,7 @@ func (p *parts) drain(ctx context.Context) {
 	p.draining.Store(true)
 	close(p.stopping)
 	p.waiters.End()
+	p.dispatcher.Remote().EndClaims()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Dispatcher.ShutdownGrace)
 	defer cancel()
 	p.calls.wait(ctx)
@@ -173,6 +174,9 @@ func (g *Gateway) warn() {
 			g.log.Warn("all callers of proxied routes share one key space: whoever sends another's key and request gets its stored response, and the upstream is not asked; set auth.mode: api_key where callers must not see each other's",
 				slog.Int("rules", len(g.cfg.Proxy)))
 		}
+	}
+	if g.cfg.callsBack() && g.cfg.Callbacks.Secret == "" {
+		g.log.Warn("callbacks are not signed, and a receiver cannot know who sends them; set callbacks.secret")
 	}
 	if g.cfg.Idempotency.Retention < time.Hour {
 		g.log.Warn("idempotency.retention is under an hour: a client that retries later than that runs the job again",

@@ -15,6 +15,8 @@ import (
 func (t JobType) checkRules(k *check, path, name string, s job.Settings, c Config) {
 	k.oneOf(path+".on_business_key_conflict", string(s.OnConflict), string(job.ConflictReturn), string(job.ConflictReject), string(job.ConflictQueue))
 	k.oneOf(path+".lock", string(s.Lock), string(job.LockNone), string(job.LockKey), string(job.LockBusinessKey))
+	k.that(t.Executor != kindRemote || s.Lock == job.LockNone, path+".lock", s.Lock,
+		"must be none with executor: remote: a lock is kept by the process that runs the job, and here that is none of the gateway's; the lease keeps the others out")
 	if t.BusinessKey != "" {
 		_, err := executor.NewBusinessKey(t.BusinessKey)
 		checkTemplate(k, path+".business_key", t.BusinessKey, err)

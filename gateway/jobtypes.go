@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/job"
 )
 
@@ -23,6 +24,7 @@ const (
 	kindSQL     = "sql"
 	kindEcho    = "echo"
 	kindFunc    = "func"
+	kindRemote  = api.KindRemote
 )
 
 var typeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -42,8 +44,9 @@ func (t JobType) settings(c Config) job.Settings {
 		OnConflict: job.ConflictPolicy(cmp.Or(t.OnBusinessKeyConflict, string(job.ConflictReturn))),
 		OnUnknown:  job.UnknownPolicy(cmp.Or(t.OnUnknownOutcome, string(t.unknownDefault()))),
 		Lock:       job.LockScope(cmp.Or(t.Lock, string(job.LockNone))),
-		Compensate: job.Type(t.Compensate),
+		Compensate: job.Type(t.Compensate), CallbackURL: t.CallbackURL,
 	}
+	s.Limit = t.limit()
 	if t.Priority != nil {
 		s.Priority = *t.Priority
 	}
@@ -58,24 +61,34 @@ func (t JobType) unknownDefault() job.UnknownPolicy {
 	return job.UnknownRetry
 }
 
-// heartbeat is how often the leases and locks of the type's jobs are prolonged.
-func (t JobType) heartbeat(c Config) time.Duration { return cmp.Or(t.Heartbeat, c.Defaults.Heartbeat) }
+// heartbeat is how often the leases and locks of the type's jobs are prolonged: a type
+// that has a shorter lease than others, and does not say, has a third of that.
+func (t JobType) heartbeat(c Config) time.Duration {
+	if t.Heartbeat == 0 && t.Lease > 0 {
+		return min(c.Defaults.Heartbeat, t.Lease/3)
+	}
+	return cmp.Or(t.Heartbeat, c.Defaults.Heartbeat)
+}
 
 // heartbeat is the shortest of all types': one beat prolongs everything.
 func (c Config) heartbeat() time.Duration {
 	shortest := c.Defaults.Heartbeat
 	for _, t := range c.JobTypes {
-		shortest = min(shortest, t.heartbeat(c))
+		if t.Executor != kindRemote { // workers prolong their leases themselves
+			shortest = min(shortest, t.heartbeat(c))
+		}
 	}
 	return shortest
 }
 
 func (t JobType) check(k *check, path, name string, c Config) {
 	k.that(typeName.MatchString(name), path, name, "takes letters, digits, dot, dash and underscore, at most 100")
+	k.that(name != string(job.CallbackType), path, name, "is the name of a built-in type; take another one")
 	s := t.settings(c)
 	t.checkTiming(k, path, s, c)
 	t.checkRules(k, path, name, s, c)
-	k.oneOf(path+".executor", t.Executor, kindHTTP, kindCommand, kindSQL, kindEcho, kindFunc)
+	t.checkLimit(k, path)
+	k.oneOf(path+".executor", t.Executor, kindHTTP, kindCommand, kindSQL, kindEcho, kindFunc, kindRemote)
 	for part, given := range map[string]bool{kindHTTP: t.HTTP != nil, kindCommand: t.Command != nil, kindSQL: t.SQL != nil} {
 		k.that(!given || t.Executor == part, path+"."+part, "", fmt.Sprintf("is for executor: %s; this type has executor: %s", part, t.Executor))
 		k.that(given || t.Executor != part, path+"."+part, "", fmt.Sprintf("is missing: executor: %s needs it", part))
@@ -85,6 +98,7 @@ func (t JobType) check(k *check, path, name string, c Config) {
 	k.that(t.Executor != kindFunc || goes || goesTx, path+".executor", kindFunc, "needs a Go function of this name: see the package gateway")
 	k.that(t.Executor == kindFunc || !goes && !goesTx, path+".executor", t.Executor, "must be func: a Go function of this name is given")
 	t.checkParts(k, path, c)
+	t.checkSchema(k, path)
 }
 
 // checkTiming looks at what the type sets itself; what it takes from the
@@ -120,6 +134,9 @@ func (t JobType) checkParts(k *check, path string, c Config) {
 	}
 	if t.HTTP != nil && t.HTTP.ReconcileURL != "" {
 		checkURL(k, path+".http.reconcile_url", t.HTTP.ReconcileURL)
+	}
+	if t.CallbackURL != "" {
+		checkURL(k, path+".callback_url", t.CallbackURL)
 	}
 	if t.Command != nil {
 		k.that(len(t.Command.Argv) > 0 && t.Command.Argv[0] != "", path+".command.argv", "", "takes the program and its arguments, e.g. [./report.sh, --daily]")

@@ -26,7 +26,7 @@ var noDialect = sqlDialect{
 // work makes what the dispatcher runs, for every type.
 func (c Config) work(d sqlDialect) (map[job.Type]dispatcher.Work, error) {
 	work := map[job.Type]dispatcher.Work{}
-	for name, t := range c.types() {
+	for name, t := range c.allTypes() {
 		w, err := c.workOf(name, t, d)
 		if err != nil {
 			return nil, fmt.Errorf("job type %s: %w", name, err)
@@ -36,7 +36,7 @@ func (c Config) work(d sqlDialect) (map[job.Type]dispatcher.Work, error) {
 	return work, nil
 }
 
-// types are all job types: also echo, and Go executors without settings of
+// types are all job types that can be submitted: also echo, and Go executors without settings of
 // their own.
 func (c Config) types() map[string]JobType {
 	types := map[string]JobType{echoType: {Executor: kindEcho}}
@@ -62,8 +62,13 @@ func (c Config) workOf(name string, t JobType, d sqlDialect) (dispatcher.Work, e
 	if err != nil {
 		return dispatcher.Work{}, err
 	}
+	if settings, err = t.schemed(settings); err != nil {
+		return dispatcher.Work{}, err
+	}
 	settings.Transactional = executeTx != nil
-	return dispatcher.Work{Settings: settings, Kind: t.Executor, Execute: execute, ExecuteTx: executeTx}, nil
+	return dispatcher.Work{
+		Settings: settings, Kind: t.Executor, Slots: c.slotsOf(t), Execute: execute, ExecuteTx: executeTx, Remote: t.Executor == kindRemote,
+	}, nil
 }
 
 // keyed adds how jobs of the type get their keys.
@@ -82,6 +87,19 @@ func (t JobType) keyed(s job.Settings) (job.Settings, error) {
 		}
 		s.OperationKey = template.Key
 	}
+	return s, nil
+}
+
+// schemed adds what payloads of the type must be.
+func (t JobType) schemed(s job.Settings) (job.Settings, error) {
+	if t.Schema == "" {
+		return s, nil
+	}
+	schema, err := newPayloadSchema(t.Schema)
+	if err != nil {
+		return s, fmt.Errorf("schema %s: %w", t.Schema, err)
+	}
+	s.CheckPayload = schema.check
 	return s, nil
 }
 
@@ -105,6 +123,9 @@ func (t JobType) executors(c Config, d sqlDialect) (executor.Executor, executor.
 		return nil, e, err
 	case t.Executor == kindEcho:
 		return executor.Echo{}, nil, nil
+	case t.Executor == kindCallback:
+		e, err := c.callbackExecutor()
+		return e, nil, err
 	}
 	return nil, nil, nil
 }

@@ -111,6 +111,14 @@ func (l *loader) node(n *yaml.Node, v reflect.Value, path string) {
 	if n.Tag == "!!null" {
 		return
 	}
+	if v.Type() == reflect.TypeFor[JSON]() {
+		text, err := jsonOf(n)
+		if err != nil {
+			l.problem(path, "", "%v", err)
+		}
+		v.SetString(text)
+		return
+	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
@@ -167,10 +175,6 @@ func (l *loader) repeated(n *yaml.Node, path string) {
 }
 
 func (l *loader) unknown(path, key string, t reflect.Type) {
-	if laterKeys[trimType(path)] {
-		l.problem(path, "", "is not supported by this version; remove it")
-		return
-	}
 	names := keysOf(t)
 	l.problem(path, "", "unknown key %q; known here: %s", key, strings.Join(names, ", "))
 }
@@ -237,8 +241,9 @@ func (l *loader) scalar(text string, v reflect.Value, source string) {
 // Config a zero stands for the default, which nobody who writes 0 means.
 func overridesNothing(source string, v reflect.Value) bool {
 	ofType := strings.HasPrefix(source, "job_types.") || strings.HasPrefix(source, prefix+"JOB_TYPES_")
-	priority := strings.HasSuffix(strings.ToLower(source), "priority") // has a zero of its own
-	return ofType && !priority && v.CanInt() && v.IsZero()
+	name := strings.ToLower(source)
+	zero := strings.HasSuffix(name, "priority") || strings.HasSuffix(name, "concurrency") // have a zero of their own
+	return ofType && !zero && v.CanInt() && v.IsZero()
 }
 
 func setBool(text string, v reflect.Value) error {

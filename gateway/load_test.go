@@ -57,11 +57,10 @@ limits: {body: lots, wait: 0s}
 log: {level: loud, redact_keys: yes please}
 dispatcher: {slots: 1.5, poll_interval: 10}
 defaults: {lease: 10s, heartbeat: 9s, backoff: {base: 2h}}
-schedules: {}
 job_types:
   "bad name": {executor: echo}
   nothing: {executor: http}
-  other: {executor: sql, command: {argv: []}, concurrency: 3, sql: {statement: "select '{{ .payload.x }}'"}}
+  other: {executor: sql, command: {argv: []}, concurrency: -3, rate: 50 a second, sql: {statement: "select '{{ .payload.x }}'"}}
   gone: {executor: func}
   url: {executor: http, http: {url: "ftp://x", retries: 3}}
 `)
@@ -78,9 +77,9 @@ job_types:
 		"listn": "unknown key", "listen": "one value", "database_url": "sqlite:FILE", "idempotency.max_key_length": "1 to 255",
 		"idempotency.key_pattern": "regular expression", "limits.body": "64KiB", "limits.wait": "1s", "log.level": "debug, info, warn, error",
 		"log.redact_keys": "true or false", "dispatcher.slots": "whole number", "dispatcher.poll_interval": "30s",
-		"defaults.heartbeat": "half", "defaults.backoff.base": "1h", "schedules": "not supported by this version",
+		"defaults.heartbeat": "half", "defaults.backoff.base": "1h",
 		"job_types.bad name": "letters, digits", "job_types.nothing.http": "missing", "job_types.other.command": "executor: command",
-		"job_types.other.concurrency": "not supported by this version", "job_types.gone.executor": "Go function", "job_types.url.http.url": "https://",
+		"job_types.other.concurrency": "1 to 100000", "job_types.other.rate": "50/s, 600/m or 1000/h", "job_types.gone.executor": "Go function", "job_types.url.http.url": "https://",
 		"job_types.url.http.retries": "unknown key", "SEKALI_DEFUALTS_LEASE": "no key", "defaults.priority": "-100 to 100",
 	} {
 		if !strings.Contains(found[path], want) {
@@ -119,6 +118,11 @@ func TestLoad_RefusesWhatWouldBeIgnored(t *testing.T) {
 	}
 	if _, err := gateway.Load(file(t, "job_types: {a: {executor: echo, priority: 0}}"), nil); err != nil {
 		t.Errorf("priority 0: %v", err)
+	}
+	for _, executor := range []string{"echo", "remote"} {
+		if _, err := gateway.Load(file(t, "job_types: {a: {executor: "+executor+", lease: 3s}}"), nil); err != nil {
+			t.Errorf("a short lease without a heartbeat: %v", err)
+		}
 	}
 	if cfg, err := gateway.Load("", []string{"DATABASE_URL_FILE=" + file(t, "postgres://u@db/x")}); err != nil || cfg.DatabaseURL != "postgres://u@db/x" {
 		t.Errorf("DATABASE_URL_FILE: %q, %v", cfg.DatabaseURL, err)

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sekali/sekali/internal/telemetry"
 	"github.com/sekali/sekali/job"
 	"github.com/sekali/sekali/middleware"
+	"github.com/sekali/sekali/migrations"
 	"github.com/sekali/sekali/repository"
 )
 
@@ -19,6 +23,7 @@ import (
 const (
 	openFirst = 200 * time.Millisecond
 	openMost  = 5 * time.Second
+	openTries = 15 // of one that has answered before: a minute
 )
 
 // open opens the database, waiting for one that cannot be reached yet, and
@@ -29,14 +34,56 @@ func (g *Gateway) open(ctx context.Context) (*repository.Repository, error) {
 		Tombstone:       g.cfg.Idempotency.tombstone(),
 		AfterExpiry:     g.cfg.Idempotency.AfterExpiry == middleware.ExecuteExpired,
 		ResultRetention: g.cfg.Idempotency.ResultRetention,
+		Queue:           g.cfg.Limits.AcceptQueue,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("gateway: open the database: %w", err)
+		return nil, databaseError(g.cfg, err)
 	}
 	if err := g.prepare(ctx, repo); err != nil {
 		return nil, errors.Join(err, repo.Close())
 	}
 	return repo, nil
+}
+
+// AdvisedError is an error that somebody has to see to, and what to do about it.
+type AdvisedError struct {
+	Err error
+	Do  string
+}
+
+func (e *AdvisedError) Error() string { return e.Err.Error() }
+
+func (e *AdvisedError) Unwrap() error { return e.Err }
+
+// databaseError tells which database cannot be used, and what to do. Who told the
+// process to end while it asked has nothing to see to.
+func databaseError(cfg Config, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("gateway: ended before it was done: %w", err)
+	}
+	return &AdvisedError{
+		Err: fmt.Errorf("gateway: the database %s cannot be used: %w", redactURL(cfg.DatabaseURL), err),
+		Do:  databaseAdvice(cfg, err),
+	}
+}
+
+func databaseAdvice(cfg Config, err error) string {
+	file := strings.HasPrefix(cfg.DatabaseURL, "sqlite:")
+	switch {
+	case errors.Is(err, repository.ErrPooler):
+		return poolerAdvice
+	case errors.Is(err, migrations.ErrMissing):
+		return schemaAdvice(cfg.Migrate)
+	case errors.Is(err, repository.ErrServed):
+		return "stop it first, or give this one a file of its own; several gateways can share a Postgres"
+	case file && errors.Is(err, fs.ErrNotExist):
+		return "make the folder, or set database_url (DATABASE_URL, --database-url) right; relative paths begin in the working folder"
+	case file:
+		return "see that database_url (DATABASE_URL, --database-url) names a file of Sekali, or one that is not there yet, that this user may write to it and into its folder, and that the disk has room"
+	case errors.Is(err, job.ErrUnavailable) && !repository.Answered(err):
+		return "look whether the server runs there and can be reached from here, or set database_url (DATABASE_URL, --database-url) right"
+	}
+	return "see that database_url (DATABASE_URL, --database-url) names the server, the database, the user and its password that are meant, and that it takes writes and has connections left; sekali doctor looks deeper"
 }
 
 // tombstone is the configured time in the repository's way of saying it, where
@@ -50,35 +97,50 @@ func (i Idempotency) tombstone() time.Duration {
 
 func (g *Gateway) prepare(ctx context.Context, repo *repository.Repository) error {
 	if err := g.await(ctx, repo.Ping); err != nil {
-		return fmt.Errorf("gateway: reach the database: %w", err)
+		return databaseError(g.cfg, err)
 	}
 	if g.cfg.Migrate {
-		if err := repo.Migrate(ctx); err != nil {
-			return fmt.Errorf("gateway: migrate: %w", err)
+		if err := g.insist(ctx, repo.Migrate); err != nil {
+			return databaseError(g.cfg, err)
 		}
 	}
-	if err := g.checkSchema(g.await(ctx, repo.CheckSchema)); err != nil {
-		return fmt.Errorf("gateway: %w", err)
+	if err := g.checkSchema(g.insist(ctx, repo.CheckSchema)); err != nil {
+		return databaseError(g.cfg, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.cfg.JobTypes)) {
 		t := g.cfg.JobTypes[name]
 		if t.SQL == nil || t.SQL.Setup == "" {
 			continue
 		}
-		if err := repo.Setup(ctx, t.SQL.Setup); err != nil {
+		if err := g.insist(ctx, func(ctx context.Context) error { return repo.Setup(ctx, t.SQL.Setup) }); err != nil {
 			return fmt.Errorf("gateway: job_types.%s.sql.setup: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// await returns once the database answers. One that cannot be reached may come
-// up later, and the gateway waits for it; any other error ends the start.
+// await returns once the database answers. One that cannot be reached may come up
+// later, and the gateway waits for it; any other error ends the start. So does a
+// pooler that cannot be used, although it may be set right one day: somebody has to
+// do it.
 func (g *Gateway) await(ctx context.Context, ask func(context.Context) error) error {
+	return g.asked(ctx, math.MaxInt, ask)
+}
+
+// insist is await for a database that has answered before, of which a moment may be
+// bad. What it goes on to refuse, such as writes, somebody has to see to.
+func (g *Gateway) insist(ctx context.Context, ask func(context.Context) error) error {
+	return g.asked(ctx, openTries, ask)
+}
+
+func (g *Gateway) asked(ctx context.Context, tries int, ask func(context.Context) error) error {
 	for pause := openFirst; ; pause = min(2*pause, openMost) {
 		err := ask(ctx)
-		if err == nil || !errors.Is(err, job.ErrUnavailable) {
+		if tries--; err == nil || tries == 0 || !errors.Is(err, job.ErrUnavailable) || errors.Is(err, repository.ErrPooler) {
 			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		g.log.WarnContext(ctx, "the database cannot be reached yet; trying again", telemetry.MillisecondsAttr("retry_in_ms", pause), slog.Any(telemetry.Error, err))
 		timer := time.NewTimer(pause)
@@ -102,29 +164,29 @@ type Migration struct {
 func Migrate(ctx context.Context, cfg Config) ([]Migration, error) {
 	repo, err := repository.Open(ctx, cfg.DatabaseURL, repository.Options{MaxConns: cfg.DatabaseMaxConns})
 	if err != nil {
-		return nil, fmt.Errorf("gateway: open the database: %w", err)
+		return nil, databaseError(cfg, err)
 	}
 	defer repo.Close()
 	if err := repo.Migrate(ctx); err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
+		return nil, databaseError(cfg, err)
 	}
-	return steps(ctx, repo)
+	return steps(ctx, cfg, repo)
 }
 
 // MigrationStatus lists the steps of the schema.
 func MigrationStatus(ctx context.Context, cfg Config) ([]Migration, error) {
 	repo, err := repository.Open(ctx, cfg.DatabaseURL, repository.Options{MaxConns: cfg.DatabaseMaxConns})
 	if err != nil {
-		return nil, fmt.Errorf("gateway: open the database: %w", err)
+		return nil, databaseError(cfg, err)
 	}
 	defer repo.Close()
-	return steps(ctx, repo)
+	return steps(ctx, cfg, repo)
 }
 
-func steps(ctx context.Context, repo *repository.Repository) ([]Migration, error) {
+func steps(ctx context.Context, cfg Config, repo *repository.Repository) ([]Migration, error) {
 	all, err := repo.Migrations(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
+		return nil, databaseError(cfg, err)
 	}
 	list := make([]Migration, len(all))
 	for i, step := range all {

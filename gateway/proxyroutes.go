@@ -57,7 +57,7 @@ func (p *parts) onceOptions(rule ProxyRule) middleware.Options {
 		Lease: p.cfg.Idempotency.Lease, Keep: p.cfg.Idempotency.ResponseRetention, Now: p.clock.Now, AfterExpiry: p.cfg.Idempotency.AfterExpiry,
 		On5xx: rule.On5xx, OnInterrupted: rule.OnInterrupted, FailOpen: rule.FailOpen,
 		IgnoreFlush: true, // the reverse proxy flushes whatever is chunked
-		Waiters:     p.places, Stopping: p.stopping,
+		Waiters:     p.places, Stopping: p.stopping, Still: p.stillIn,
 		Log: p.log, RedactKeys: p.cfg.Log.RedactKeys,
 		Count: func(o middleware.Outcome) { p.metrics.KeyedRuns.WithLabelValues(string(o)).Inc() },
 	}

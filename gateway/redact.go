@@ -17,7 +17,11 @@ func (c Config) Redacted() Config {
 	c.DatabaseURL = redactURL(c.DatabaseURL)
 	c.RedisURL = redactURL(c.RedisURL)
 	c.JobTypes = maps.Clone(c.JobTypes)
+	if c.Callbacks.Secret != "" {
+		c.Callbacks.Secret = hidden
+	}
 	for name, t := range c.JobTypes {
+		t.CallbackURL = redactURL(t.CallbackURL)
 		if t.HTTP != nil {
 			h := *t.HTTP
 			h.URL, h.ReconcileURL = redactURL(h.URL), redactURL(h.ReconcileURL)
@@ -57,6 +61,10 @@ func (c Config) effective() Config {
 		types[name] = t
 	}
 	c.JobTypes = types
+	c.Schedules = maps.Clone(c.Schedules)
+	for name, s := range c.Schedules {
+		c.Schedules[name] = s.withDefaults()
+	}
 	return c
 }
 

@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sekali/sekali/internal/telemetry"
 	"github.com/sekali/sekali/job"
@@ -28,6 +31,32 @@ func UseRedis(ctx context.Context, url string, m *telemetry.Metrics, clock job.C
 	if users.Locker, err = link.locker(m); err != nil {
 		return RedisUsers{}, err
 	}
-	users.Cache, err = link.statusCache(ctx, m, repository.StatusCacheConfig{Installation: "test", Clock: clock, ResultRetention: time.Hour})
+	if link.configured() {
+		if users.Locker, err = link.patient(users.Locker); err != nil {
+			return RedisUsers{}, err
+		}
+	}
+	users.Cache, err = link.statusCache(ctx, m, repository.StatusCacheConfig{Installation: "test", Clock: clock, ResultRetention: time.Hour, Timeout: testPatience})
 	return users, err
+}
+
+// testPatience is for tests that count calls one by one, on a machine that may
+// stand still for longer than the gateway waits for Redis.
+const testPatience = 20 * time.Second
+
+// patient gives the link a client that waits for as long, and returns the locker on
+// that.
+func (r *redisLink) patient(made lock.Locker) (lock.Locker, error) {
+	counted, ok := made.(countedLocker)
+	if _, ofRedis := counted.from.(*lock.Redis); !ok || !ofRedis {
+		return nil, fmt.Errorf("the locker is a %T of a %T", made, counted.from)
+	}
+	options := *r.client.Options()
+	options.Dialer = nil // it has the old timeout
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = testPatience, testPatience, testPatience, testPatience
+	_ = r.client.Close() // it has no connections yet
+	r.client = redis.NewClient(&options)
+	var err error
+	counted.from, err = lock.NewRedis(lock.RedisConfig{Client: r.client, Clock: time.Now, Timeout: testPatience})
+	return counted, err
 }

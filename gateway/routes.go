@@ -11,6 +11,7 @@ import (
 
 	"github.com/sekali/sekali/access"
 	"github.com/sekali/sekali/api"
+	"github.com/sekali/sekali/docs/openapi"
 	"github.com/sekali/sekali/handlers"
 	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/middleware"
@@ -35,11 +36,14 @@ func (p *parts) routes() http.Handler {
 	r.MethodNotAllowed(handlers.Handler(handlers.MethodNotAllowed).ServeHTTP)
 
 	r.Group(func(r chi.Router) {
-		r.Use(p.needSchema, p.authenticate(), p.rateLimit())
-		p.jobRoutes(r)
-		p.executorRoutes(r)
-		p.proxyRoutes(r)
+		r.Use(p.needSchema, p.authenticate(), middleware.Sender)
+		limited := r.With(p.rateLimit())
+		p.jobRoutes(limited)
+		p.executorRoutes(limited)
+		p.executionRoutes(r, limited)
+		p.proxyRoutes(limited)
 	})
+	documentRoutes(r)
 	read(r, "/healthz", handlers.Handler(handlers.Live))
 	read(r, "/readyz", handlers.Ready(p.checks()))
 	read(r, "/metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
@@ -50,7 +54,7 @@ func (p *parts) jobRoutes(r chi.Router) {
 	policy := p.keyPolicy()
 	jobs := handlers.NewJobs(p.jobs, handlers.JobsConfig{
 		Draining: p.draining.Load,
-		MaxWait:  p.cfg.Limits.Wait, Waiters: p.places, Clock: p.clock,
+		MaxWait:  p.cfg.Limits.Wait, Waiters: p.places, Still: p.stillIn, Clock: p.clock,
 		Batch: handlers.Batch{KeyRule: policy.Rule, KeyRequired: policy.Required, ItemLimit: policy.BodyLimit},
 	})
 	submit := r.With(middleware.Permit(access.Submit))
@@ -80,9 +84,57 @@ func (p *parts) executorRoutes(r chi.Router) {
 	reads := r.With(middleware.Permit(access.Read))
 	read(reads, "/executors", handlers.Handler(executors.List))
 	read(reads, "/executors/{name}", handlers.Handler(executors.Get))
+	read(reads, "/schedules", handlers.Handler(handlers.NewSchedules(p.schedules, p.executors.AllTenants).List))
 	manage := r.With(middleware.Permit(access.Manage), middleware.IgnoreKey())
 	manage.Method(http.MethodPost, "/executors/{name}/pause", handlers.Handler(executors.Pause))
 	manage.Method(http.MethodPost, "/executors/{name}/resume", handlers.Handler(executors.Resume))
+}
+
+// executionRoutes are for workers outside of the gateway. A claim brings work, which
+// a gateway that is about to end refuses; what ends executions it takes to the last.
+// No rate limits what is said about a claim: a heartbeat that is refused because the
+// tenant asks for much else would cost its worker the job.
+func (p *parts) executionRoutes(r, limited chi.Router) {
+	executions := handlers.NewExecutions(p.dispatcher.Remote(), handlers.ExecutionsConfig{
+		Kinds:   p.executors.Kinds,
+		ForAll:  func(ctx context.Context) bool { return access.CallerOf(ctx).Permissions.WorkForAll() },
+		MaxWait: p.cfg.Limits.Wait, Waiters: p.places, ResultLimit: int64(p.cfg.Limits.Result), Still: p.stillIn,
+	})
+	work := r.With(middleware.Permit(access.Work), middleware.IgnoreKey())
+	claims := limited.With(middleware.Permit(access.Work), middleware.IgnoreKey())
+	calls := work.With(middleware.Body(middleware.BodyPolicy{Limit: callLimit, MediaTypes: api.ExecutionTypes()}))
+	claims.With(middleware.Drain(p.draining.Load), middleware.Body(middleware.BodyPolicy{Limit: claimLimit, MediaTypes: api.ExecutionTypes()})).
+		Method(http.MethodPost, "/executions/claim", handlers.Handler(executions.Claim))
+	calls.Method(http.MethodPost, "/executions/{id}/heartbeat", handlers.Handler(executions.Heartbeat))
+	calls.Method(http.MethodPost, "/executions/{id}/fail", handlers.Handler(executions.Fail))
+	calls.Method(http.MethodPost, "/executions/{id}/release", handlers.Handler(executions.Release))
+	work.With(middleware.Body(p.completionPolicy())).
+		Method(http.MethodPost, "/executions/{id}/complete", handlers.Handler(executions.Complete))
+}
+
+// Largest bodies of calls of workers: a hundred long names of types, the longest
+// account of a failure in which each character is escaped, and what is around a
+// result.
+const (
+	claimLimit = 64 << 10
+	callLimit  = 64 << 10
+	aroundMost = 8 << 10
+)
+
+func (p *parts) completionPolicy() middleware.BodyPolicy {
+	limit := int64(p.cfg.Limits.Result)
+	return middleware.BodyPolicy{
+		Limit: limit + aroundMost, Timeout: batchTimeout, MediaTypes: api.ExecutionTypes(), TooLarge: api.ResultTooLarge(limit),
+	}
+}
+
+// documentRoutes are open to everybody, as the document is.
+func documentRoutes(r chi.Router) {
+	document := handlers.NewDocument(openapi.YAML(), openapi.JSON(), openapi.Page())
+	read(r, "/openapi.json", handlers.Handler(document.JSON))
+	read(r, "/openapi.yaml", handlers.Handler(document.YAML))
+	read(r, "/docs", handlers.Handler(document.Page))
+	read(r, "/docs/{file}", handlers.Handler(document.File))
 }
 
 // bodiless is the policy for routes whose requests say everything in their path.
@@ -94,9 +146,19 @@ func bodiless(policy middleware.KeyPolicy) middleware.KeyPolicy {
 // authenticate tells who a request comes from, as auth.mode says.
 func (p *parts) authenticate() func(http.Handler) http.Handler {
 	if p.cfg.Auth.Mode == authKey {
-		return middleware.Auth(access.NewChecker(p.repo.Tokens(), p.clock.Now))
+		p.checker = access.NewChecker(p.repo.Tokens(), p.clock.Now)
+		return middleware.Auth(p.checker)
 	}
 	return middleware.Tenant
+}
+
+// stillIn returns an error if the request would not be let in now, after a wait.
+func (p *parts) stillIn(r *http.Request) error {
+	if p.checker == nil {
+		return nil
+	}
+	_, err := middleware.Authenticate(r, p.checker)
+	return err
 }
 
 func (p *parts) rateLimit() func(http.Handler) http.Handler {
@@ -152,7 +214,7 @@ func (p *parts) checks() []handlers.Check {
 			}
 			return nil
 		}},
-		{Name: "database", Fatal: true, Check: p.repo.Ping},
+		{Name: "database", Fatal: true, Check: p.repo.Probe},
 		{Name: "migrations", Fatal: true, Check: p.repo.CheckSchema},
 		{Name: "dispatcher", Fatal: true, Check: p.dispatcher.Healthy},
 	}

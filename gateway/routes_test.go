@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -11,12 +12,13 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/sekali/sekali/access"
+	"github.com/sekali/sekali/docs/openapi"
 	"github.com/sekali/sekali/gateway"
 )
 
 // open are the routes for which nobody is asked who calls: probes have no
-// credentials, and say nothing about any tenant.
-var open = []string{"/healthz", "/readyz", "/metrics"}
+// credentials, and say nothing about any tenant; the document is public.
+var open = []string{"/healthz", "/readyz", "/metrics", "/openapi.json", "/openapi.yaml", "/docs", "/docs/{file}"}
 
 // Default deny: a route that is forgotten is found here. Each one must refuse a
 // request without a token, one with a token of no tenant's, and one whose token
@@ -37,7 +39,7 @@ func TestContract_Row19_EveryRouteNamesItsPermission(t *testing.T) {
 	}
 	defer closeAll()
 	tokens := map[access.Permission]string{}
-	all := []access.Permission{access.Submit, access.Read, access.Operate, access.Manage, access.Proxy}
+	all := []access.Permission{access.Submit, access.Read, access.Operate, access.Manage, access.Proxy, access.Work}
 	for _, without := range all {
 		others := slices.DeleteFunc(slices.Clone(all), func(p access.Permission) bool { return p == without })
 		_, text, err := gateway.CreateToken(t.Context(), cfg, gateway.TokenDraft{Tenant: "acme", Permissions: access.Permissions(others).String()})
@@ -78,12 +80,58 @@ func TestContract_Row19_EveryRouteNamesItsPermission(t *testing.T) {
 			}
 		}
 		if refused != 1 {
-			t.Errorf("%s %s is refused to %d of five tokens that lack one permission each; want one", method, route, refused)
+			t.Errorf("%s %s is refused to %d of the tokens that lack one permission each; want one", method, route, refused)
 		}
 		return nil
 	})
-	if err != nil || walked < 29 {
+	if err != nil || walked < 34 {
 		t.Errorf("%d routes, %v", walked, err)
+	}
+}
+
+// The routes are those of the OpenAPI document and no others, and it says of the
+// same ones that they are open. HEAD is GET without a body; /docs/{file} is part
+// of the page.
+func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
+	t.Parallel()
+	cfg := gateway.Default()
+	cfg.DatabaseURL = "sqlite:" + filepath.Join(t.TempDir(), "sekali.db")
+	cfg.Log.Level = "error"
+	routes, closeAll, err := gateway.Routes(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll()
+	var served []string
+	err = chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if method != http.MethodHead && route != "/docs/{file}" {
+			served = append(served, method+" "+route)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document struct {
+		Paths map[string]map[string]struct{ Security *[]any }
+	}
+	if err := json.Unmarshal(openapi.JSON(), &document); err != nil {
+		t.Fatal(err)
+	}
+	var documented []string
+	for path, methods := range document.Paths {
+		for method, operation := range methods {
+			documented = append(documented, strings.ToUpper(method)+" "+path)
+			forAll := operation.Security != nil && len(*operation.Security) == 0
+			if forAll != slices.Contains(open, path) {
+				t.Errorf("%s is open to everybody in the document: %v", path, forAll)
+			}
+		}
+	}
+	slices.Sort(served)
+	slices.Sort(documented)
+	if !slices.Equal(served, documented) {
+		t.Errorf("served\n%s\ndocumented\n%s", strings.Join(served, "\n"), strings.Join(documented, "\n"))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sekali/sekali/access"
+	"github.com/sekali/sekali/job"
 	"github.com/sekali/sekali/repository"
 )
 
@@ -53,7 +54,11 @@ func CreateToken(ctx context.Context, cfg Config, d TokenDraft) (Token, string, 
 		if err != nil {
 			return &DraftError{Err: err}
 		}
-		return repo.Tokens().Create(ctx, token)
+		err = repo.Tokens().Create(ctx, token)
+		if errors.Is(err, job.ErrOutcomeUnknown) {
+			return &AdvisedError{Err: err, Do: "look with sekali token list whether it was made; its text is lost: revoke it, and make another one"}
+		}
+		return err
 	})
 	return publicToken(token), text, err
 }
@@ -73,7 +78,14 @@ func ListTokens(ctx context.Context, cfg Config) ([]Token, error) {
 
 // RevokeToken ends an API key. Gateways refuse it within a second.
 func RevokeToken(ctx context.Context, cfg Config, id string) error {
-	return withTokens(ctx, cfg, func(repo *repository.Repository) error { return repo.Tokens().Revoke(ctx, id) })
+	return withTokens(ctx, cfg, func(repo *repository.Repository) error {
+		err := repo.Tokens().Revoke(ctx, id)
+		if errors.Is(err, access.ErrNotFound) {
+			// The id is not told: it may be a whole token, which is a secret.
+			return &AdvisedError{Err: err, Do: "give the id as sekali token list shows it; a token itself is none"}
+		}
+		return err
+	})
 }
 
 // withTokens opens the database as a second program beside a gateway, and
@@ -82,7 +94,7 @@ func RevokeToken(ctx context.Context, cfg Config, id string) error {
 func withTokens(ctx context.Context, cfg Config, do func(*repository.Repository) error) error {
 	repo, err := repository.Open(ctx, cfg.DatabaseURL, repository.Options{MaxConns: cfg.DatabaseMaxConns})
 	if err != nil {
-		return fmt.Errorf("gateway: open the database: %w", err)
+		return databaseError(cfg, err)
 	}
 	if cfg.Migrate {
 		err = repo.Migrate(ctx)
@@ -93,10 +105,15 @@ func withTokens(ctx context.Context, cfg Config, do func(*repository.Repository)
 	if err == nil {
 		err = do(repo)
 	}
-	if err = errors.Join(err, repo.Close()); err != nil {
+	var draft *DraftError
+	var advised *AdvisedError
+	switch err = errors.Join(err, repo.Close()); {
+	case err == nil:
+		return nil
+	case errors.As(err, &draft), errors.As(err, &advised): // the database is all right
 		return fmt.Errorf("gateway: %w", err)
 	}
-	return nil
+	return databaseError(cfg, err)
 }
 
 func publicToken(t access.Token) Token {

@@ -68,6 +68,8 @@ func (c Config) problems() []Problem {
 	for _, name := range slices.Sorted(maps.Keys(c.JobTypes)) {
 		c.JobTypes[name].check(&k, "job_types."+name, name, c)
 	}
+	c.checkCallbacks(&k)
+	c.checkSchedules(&k)
 	c.checkProxy(&k)
 	for name := range c.Executors {
 		_, both := c.TxExecutors[name]
@@ -94,6 +96,7 @@ func (c Config) checkLimits(k *check) {
 	k.between("limits.wait", l.Wait, time.Second, time.Hour)
 	k.that(l.Waiters >= 0, "limits.waiters", l.Waiters, "takes 0 (nobody may wait) or more")
 	k.that(l.Pending >= 0, "limits.pending", l.Pending, "takes 0 (no limit) or more")
+	k.that(l.AcceptQueue >= 1 && l.AcceptQueue <= 1_000_000, "limits.accept_queue", l.AcceptQueue, "takes 1 to 1000000")
 	if l.Rate != "" {
 		_, err := middleware.ParseRate(l.Rate)
 		k.that(err == nil, "limits.rate", l.Rate, "takes a rate such as 100/s, 6000/m or 100000/h")

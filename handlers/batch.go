@@ -11,8 +11,23 @@ import (
 // SubmitBatch answers POST /jobs/batch: many submissions with one accept, each
 // under a key of its own and with the result that a request of its own would
 // have had. One that is refused costs the others nothing.
+//
+//	@ID	submitBatch
+//	@Summary	Submit many jobs
+//	@Description	Takes up to 1,000 submissions, each under a key of its own, as a JSON array or as lines of JSON. Each is answered as it would be alone; one that is refused costs the others nothing.
+//	@Tags	jobs
+//	@Accept	json
+//	@Param	items body []api.Submission true "The jobs."
+//	@Produce	application/problem+json
+//	@Failure	400 {object} api.Problem "validation-failed, body-unreadable"
+//	@Failure	408 {object} api.Problem "request-timeout"
+//	@Failure	413 {object} api.Problem "request-too-large"
+//	@Failure	415 {object} api.Problem "unsupported-media-type"
+//	@Produce	json
+//	@Success	207 {object} api.BatchResults "What became of each item, in their order."
+//	@Router	/jobs/batch [post]
 func (j *Jobs) SubmitBatch(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(r)
+	body, err := api.ReadBody(r)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ type ExecutorsConfig struct {
 	// Kinds are the job types that are configured here, with the kinds of their
 	// executors: http, command, sql, echo, func.
 	Kinds map[job.Type]string
+	// Limits are those of the types that have one.
+	Limits map[job.Type]job.Limit
 	// AllTenants lists running jobs whosever they are: there is one tenant.
 	AllTenants bool
 	Clock      job.Clock
@@ -36,6 +38,7 @@ type ExecutorsConfig struct {
 type Executors struct {
 	domain     executors
 	kinds      map[job.Type]string
+	limits     map[job.Type]job.Limit
 	allTenants bool
 	clock      job.Clock
 
@@ -52,10 +55,19 @@ type reading struct {
 
 // NewExecutors makes the handlers of /executors.
 func NewExecutors(d executors, c ExecutorsConfig) *Executors {
-	return &Executors{domain: d, kinds: c.Kinds, allTenants: c.AllTenants, clock: c.Clock, turn: make(chan struct{}, 1)}
+	return &Executors{domain: d, kinds: c.Kinds, limits: c.Limits, allTenants: c.AllTenants, clock: c.Clock, turn: make(chan struct{}, 1)}
 }
 
 // List answers GET /executors.
+//
+//	@ID	listExecutors
+//	@Summary	List the executors
+//	@Description	For each job type: what runs where, what waits and why, and how attempts of the last hour ended.
+//	@Tags	executors
+//	@Produce	application/problem+json
+//	@Produce	json
+//	@Success	200 {object} api.ExecutorList "The executors."
+//	@Router	/executors [get]
 func (e *Executors) List(w http.ResponseWriter, r *http.Request) error {
 	overview, err := e.overview(r.Context())
 	if err != nil {
@@ -67,6 +79,17 @@ func (e *Executors) List(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Get answers GET /executors/{name}.
+//
+//	@ID	getExecutor
+//	@Summary	Get an executor
+//	@Description	How the jobs of one type stand over all processes.
+//	@Tags	executors
+//	@Param	name path string true "The job type." example(invoice_generate)
+//	@Produce	application/problem+json
+//	@Failure	404 {object} api.Problem "executor-not-found"
+//	@Produce	json
+//	@Success	200 {object} api.Executor "The executor."
+//	@Router	/executors/{name} [get]
 func (e *Executors) Get(w http.ResponseWriter, r *http.Request) error {
 	document, _, err := e.one(r)
 	if err != nil {
@@ -79,11 +102,33 @@ func (e *Executors) Get(w http.ResponseWriter, r *http.Request) error {
 
 // Pause answers POST /executors/{name}/pause: from now on no process claims jobs
 // of the type. It may be repeated.
+//
+//	@ID	pauseExecutor
+//	@Summary	Pause a job type
+//	@Description	From now on no process starts jobs of the type; accepted jobs wait, and what runs runs on. It may be repeated.
+//	@Tags	executors
+//	@Param	name path string true "The job type." example(invoice_generate)
+//	@Produce	application/problem+json
+//	@Failure	404 {object} api.Problem "executor-not-found"
+//	@Produce	json
+//	@Success	200 {object} api.Executor "The executor, paused."
+//	@Router	/executors/{name}/pause [post]
 func (e *Executors) Pause(w http.ResponseWriter, r *http.Request) error {
 	return e.change(w, r, e.domain.Pause)
 }
 
 // Resume answers POST /executors/{name}/resume.
+//
+//	@ID	resumeExecutor
+//	@Summary	Resume a job type
+//	@Description	Lets jobs of a paused type start again. It may be repeated.
+//	@Tags	executors
+//	@Param	name path string true "The job type." example(invoice_generate)
+//	@Produce	application/problem+json
+//	@Failure	404 {object} api.Problem "executor-not-found"
+//	@Produce	json
+//	@Success	200 {object} api.Executor "The executor."
+//	@Router	/executors/{name}/resume [post]
 func (e *Executors) Resume(w http.ResponseWriter, r *http.Request) error {
 	return e.change(w, r, e.domain.Resume)
 }
@@ -129,7 +174,7 @@ func (e *Executors) one(r *http.Request) (api.Executor, job.Type, error) {
 }
 
 func (e *Executors) view(r *http.Request) api.ExecutorsView {
-	v := api.ExecutorsView{Kinds: e.kinds}
+	v := api.ExecutorsView{Kinds: e.kinds, Limits: e.limits, Now: e.clock.Now()}
 	if !e.allTenants {
 		v.Tenant = idempotency.TenantOf(r.Context())
 	}

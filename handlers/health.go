@@ -21,6 +21,11 @@ type Check struct {
 	Check func(ctx context.Context) error
 }
 
+// Liveness is the document of /healthz.
+type Liveness struct {
+	Status string `json:"status"` // ok
+}
+
 // Readiness is the document of /readyz.
 type Readiness struct {
 	Status   string   `json:"status"` // ready, degraded or unavailable
@@ -29,16 +34,31 @@ type Readiness struct {
 }
 
 // Live answers /healthz: 200 while the process serves, whatever it depends on.
+//
+//	@ID	getHealth
+//	@Summary	Ask whether the process serves
+//	@Description	It asks nothing of what the process depends on: restart the process if there is no answer.
+//	@Tags	probes
+//	@Produce	json
+//	@Success	200 {object} Liveness "It does."
+//	@Router	/healthz [get]
 func Live(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
-	api.WriteJSON(w, http.StatusOK, struct {
-		Status string `json:"status"`
-	}{"ok"})
+	api.WriteJSON(w, http.StatusOK, Liveness{Status: "ok"})
 	return nil
 }
 
 // Ready answers /readyz: 503 if a fatal check fails, 200 otherwise, with the
 // names of the checks that failed. What they said is for the log.
+//
+//	@ID	getReadiness
+//	@Summary	Ask whether the process can take work
+//	@Description	Send requests elsewhere while it cannot.
+//	@Tags	probes
+//	@Produce	json
+//	@Success	200 {object} Readiness "It can; degraded names parts that it does without."
+//	@Success	503 {object} Readiness "It cannot; failed names why."
+//	@Router	/readyz [get]
 func Ready(checks []Check) Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		doc, err := ask(r.Context(), checks)

@@ -17,11 +17,12 @@ import (
 // domain is what the handlers need of job.Jobs.
 type domain interface {
 	Submit(ctx context.Context, req idempotency.Request, d job.Draft) (job.Receipt, error)
+	Known(ctx context.Context, req idempotency.Request) (job.Receipt, bool)
 	SubmitAll(ctx context.Context, items []job.Item) ([]job.Receipt, []error)
 	Refuse(ctx context.Context, req idempotency.Request, why error) (job.Receipt, error)
 	Get(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error)
 	List(ctx context.Context, f job.Filter) ([]job.Job, error)
-	Await(ctx context.Context, r job.Receipt, wait time.Duration, anyChange bool) (job.Receipt, error)
+	Await(ctx context.Context, r *job.Receipt, wait time.Duration, anyChange bool) error
 	History(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.History, error)
 	Cancel(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error)
 	Retry(ctx context.Context, req idempotency.Request, key idempotency.Key) (job.Receipt, error)
@@ -40,8 +41,11 @@ type JobsConfig struct {
 	// Draining says that the process is about to end, which ends every wait; nil
 	// means never.
 	Draining func() bool
-	Clock    job.Clock
-	Batch    Batch
+	// Still returns an error if the caller would not be let in any more, after a wait;
+	// nil means that it always would.
+	Still func(*http.Request) error
+	Clock job.Clock
+	Batch Batch
 }
 
 // waiterLimit is what the handlers need of job.WaiterLimit.
@@ -63,8 +67,9 @@ type Jobs struct {
 	domain  domain
 	maxWait time.Duration
 	waiters waiterLimit
-	// draining is never nil.
+	// draining and still are never nil.
 	draining func() bool
+	still    func(*http.Request) error
 	clock    job.Clock
 	batch    Batch
 }
@@ -72,10 +77,13 @@ type Jobs struct {
 // NewJobs makes the handlers of /jobs.
 func NewJobs(d domain, c JobsConfig) *Jobs {
 	j := &Jobs{
-		domain: d, maxWait: cmp.Or(c.MaxWait, defaultMaxWait), waiters: c.Waiters, draining: c.Draining, clock: c.Clock, batch: c.Batch,
+		domain: d, maxWait: cmp.Or(c.MaxWait, defaultMaxWait), waiters: c.Waiters, draining: c.Draining, still: c.Still, clock: c.Clock, batch: c.Batch,
 	}
 	if j.draining == nil {
 		j.draining = func() bool { return false }
+	}
+	if j.still == nil {
+		j.still = func(*http.Request) error { return nil }
 	}
 	return j
 }
@@ -83,6 +91,23 @@ func NewJobs(d domain, c JobsConfig) *Jobs {
 // Get answers GET /jobs/{key}: the job as it is now, or 304. With a preference
 // to wait it blocks until the job has finished or, if the client names the
 // version that it knows, until there is another one.
+//
+//	@ID	getJob
+//	@Summary	Get a job
+//	@Description	The job as it is now. With a preference to wait the answer comes when the job has finished, or when it has another version than the one that If-None-Match names, or when the time is over.
+//	@Tags	jobs
+//	@Param	key path string true "The key of the job, percent-encoded once: a slash is %2F." example(order-42)
+//	@Param	wait query int false "As Prefer: wait, for clients that cannot set a header." minimum(0)
+//	@Param	Prefer header string false "RFC 7240: wait=N waits up to N seconds for the job to finish; respond-async does not wait; return=minimal leaves out the body. Unknown preferences are ignored." example(wait=10)
+//	@Param	If-None-Match header string false "An ETag that the client knows; 304 if it still holds."
+//	@Produce	application/problem+json
+//	@Failure	400 {object} api.Problem "validation-failed"
+//	@Failure	404 {object} api.Problem "job-not-found"
+//	@Failure	410 {object} api.Problem "job-expired"
+//	@Produce	json
+//	@Success	200 {object} api.Job "The job."
+//	@Success	304 "The version that the client knows."
+//	@Router	/jobs/{key} [get]
 func (j *Jobs) Get(w http.ResponseWriter, r *http.Request) error {
 	wait, err := j.waitAsked(r)
 	if err != nil {
@@ -92,15 +117,24 @@ func (j *Jobs) Get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	h := w.Header()
 	conditional := r.Header.Get("If-None-Match") != ""
-	known := api.NoneMatch(r, api.JobETag(receipt.Job))
 	crowded := false
-	if wait != nil && (known || !conditional) {
-		if receipt, crowded, err = j.await(r.Context(), receipt, *wait, conditional); err != nil {
+	if wait != nil && (!conditional || knows(r, receipt)) {
+		if crowded, err = j.await(r, receipt, *wait, conditional); err != nil {
 			return err
 		}
 	}
+	return j.tell(w, r, receipt, wait, crowded)
+}
+
+// knows reports that the client has the job's version.
+func knows(r *http.Request, receipt *job.Receipt) bool {
+	return api.NoneMatch(r, api.JobETag(receipt.Job))
+}
+
+// tell answers with the job, after a wait if there was one.
+func (j *Jobs) tell(w http.ResponseWriter, r *http.Request, receipt *job.Receipt, wait *time.Duration, crowded bool) error {
+	h := w.Header()
 	if wait != nil && j.cutShort(receipt.Job) {
 		wait = nil
 		h.Set("Connection", "close")
@@ -108,11 +142,11 @@ func (j *Jobs) Get(w http.ResponseWriter, r *http.Request) error {
 	if wait != nil && !crowded {
 		h.Set("Preference-Applied", api.WaitApplied(*wait))
 	}
-	j.setJobHeader(h, receipt, "")
+	j.setJobHeader(h, *receipt, "")
 	h.Add("Vary", "Prefer")
 	h.Set("ETag", api.JobETag(receipt.Job))
 	j.setPace(h, receipt.Job, wait, crowded)
-	if api.NoneMatch(r, api.JobETag(receipt.Job)) {
+	if knows(r, receipt) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -121,14 +155,29 @@ func (j *Jobs) Get(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Result answers GET /jobs/{key}/result with the bytes that the executor gave.
+//
+//	@ID	getResult
+//	@Summary	Get the result of a job
+//	@Description	The bytes that the executor returned, in its media type.
+//	@Tags	jobs
+//	@Param	key path string true "The key of the job, percent-encoded once: a slash is %2F." example(order-42)
+//	@Param	If-None-Match header string false "An ETag that the client knows; 304 if it still holds."
+//	@Produce	application/problem+json
+//	@Failure	404 {object} api.Problem "job-not-found, job-has-no-result"
+//	@Failure	409 {object} api.Problem "job-not-finished"
+//	@Failure	410 {object} api.Problem "job-expired, result-expired"
+//	@Produce	json
+//	@Success	200 {object} api.AnyJSON "The result."
+//	@Success	304 "The result that the client knows."
+//	@Router	/jobs/{key}/result [get]
 func (j *Jobs) Result(w http.ResponseWriter, r *http.Request) error {
 	receipt, err := j.find(r)
 	if err != nil {
 		return err
 	}
-	found := receipt.Job
+	found := &receipt.Job
 	if !found.Status.Finished() {
-		return &api.NotFinishedError{Key: found.Key, RetryIn: api.RetryAfter(found, j.clock.Now())}
+		return &api.NotFinishedError{Key: found.Key, RetryIn: api.RetryAfter(*found, j.clock.Now())}
 	}
 	if found.Status == job.Succeeded && !found.ResultExpiredAt.IsZero() {
 		return &api.ResultExpiredError{Key: found.Key, ExpiredAt: found.ResultExpiredAt}
@@ -137,7 +186,7 @@ func (j *Jobs) Result(w http.ResponseWriter, r *http.Request) error {
 		return &api.NoResultError{Key: found.Key}
 	}
 	h := w.Header()
-	j.setJobHeader(h, receipt, "/result")
+	j.setJobHeader(h, *receipt, "/result")
 	h.Set("ETag", api.ResultETag(*found.Result))
 	api.SetExpires(h, found.ExpiresAt)
 	if api.NoneMatch(r, api.ResultETag(*found.Result)) {
@@ -149,19 +198,19 @@ func (j *Jobs) Result(w http.ResponseWriter, r *http.Request) error {
 }
 
 // find reads the job that the path names.
-func (j *Jobs) find(r *http.Request) (job.Receipt, error) {
+func (j *Jobs) find(r *http.Request) (*job.Receipt, error) {
 	key, err := named(r)
 	if err != nil {
-		return job.Receipt{}, err
+		return nil, err
 	}
 	tenant := idempotency.TenantOf(r.Context())
 	receipt, err := j.domain.Get(r.Context(), tenant, key)
 	if err != nil {
-		return job.Receipt{}, err
+		return nil, err
 	}
 	receipt.Record.Tenant, receipt.Record.Key = tenant, key
-	api.ReportOf(r.Context()).Job = receipt.Job
-	return receipt, nil
+	api.ReportOf(r.Context()).Names(&receipt.Job)
+	return &receipt, nil
 }
 
 // named reads the key in the path, and reports it. One that cannot exist is not
@@ -197,17 +246,28 @@ func (j *Jobs) waitAsked(r *http.Request) (*time.Duration, error) {
 	return &granted, nil
 }
 
-// await waits, if there is room for one more who does (contract row 90).
-func (j *Jobs) await(ctx context.Context, receipt job.Receipt, wait time.Duration, anyChange bool) (now job.Receipt, crowded bool, err error) {
-	if j.waiters != nil && wait > 0 && !receipt.Job.Status.Finished() {
+// await waits, if there is room for one more who does (contract row 90). Whoever is
+// not let in any more afterwards, because its token was revoked, must not be told.
+func (j *Jobs) await(r *http.Request, receipt *job.Receipt, wait time.Duration, anyChange bool) (crowded bool, err error) {
+	if wait == 0 || receipt.Job.Status.Finished() {
+		return false, j.domain.Await(r.Context(), receipt, wait, anyChange)
+	}
+	if crowded, err = j.awaitInPlace(r.Context(), receipt, wait, anyChange); crowded || err != nil {
+		return crowded, err
+	}
+	return false, j.still(r)
+}
+
+// awaitInPlace takes a place for as long as it waits, and not for what follows.
+func (j *Jobs) awaitInPlace(ctx context.Context, receipt *job.Receipt, wait time.Duration, anyChange bool) (crowded bool, err error) {
+	if j.waiters != nil {
 		leave, ok := j.waiters.Enter(receipt.Record.Tenant)
 		if !ok {
-			return receipt, true, nil
+			return true, nil
 		}
 		defer leave()
 	}
-	now, err = j.domain.Await(ctx, receipt, wait, anyChange)
-	return now, false, err
+	return false, j.domain.Await(ctx, receipt, wait, anyChange)
 }
 
 // cutShort reports that a wait was not granted, or ended before its time: the

@@ -25,6 +25,7 @@ func (c clock) Now() time.Time { return c.now }
 // domain is a hand-written fake: each test sets what it expects to be called.
 type domain struct {
 	submit func(idempotency.Request, job.Draft) (job.Receipt, error)
+	known  func(idempotency.Request) (job.Receipt, bool) // nil: nothing is known
 	all    func([]job.Item) ([]job.Receipt, []error)
 	refuse func(idempotency.Request, error) (job.Receipt, error)
 	get    func(idempotency.Tenant, idempotency.Key) (job.Receipt, error)
@@ -57,6 +58,13 @@ func (d domain) Submit(_ context.Context, req idempotency.Request, draft job.Dra
 	return d.submit(req, draft)
 }
 
+func (d domain) Known(_ context.Context, req idempotency.Request) (job.Receipt, bool) {
+	if d.known == nil {
+		return job.Receipt{}, false
+	}
+	return d.known(req)
+}
+
 func (d domain) SubmitAll(_ context.Context, items []job.Item) ([]job.Receipt, []error) {
 	return d.all(items)
 }
@@ -71,8 +79,12 @@ func (d domain) Get(_ context.Context, tenant idempotency.Tenant, key idempotenc
 
 func (d domain) List(_ context.Context, f job.Filter) ([]job.Job, error) { return d.list(f) }
 
-func (d domain) Await(ctx context.Context, r job.Receipt, wait time.Duration, anyChange bool) (job.Receipt, error) {
-	return d.await(ctx, r, wait, anyChange)
+func (d domain) Await(ctx context.Context, r *job.Receipt, wait time.Duration, anyChange bool) error {
+	now, err := d.await(ctx, *r, wait, anyChange)
+	if err == nil {
+		*r = now
+	}
+	return err
 }
 
 // serve routes as the gateway does, with the keyed request made by hand.

@@ -219,3 +219,19 @@ func TestContract_Row2_KeyIsMadeForTheClient(t *testing.T) {
 	}
 	want{202, map[string]string{"Idempotency-Key": key.Header()}, nil, nil}.check(t, w)
 }
+
+// What is known is answered as it stands: its body need not be one that is taken
+// today.
+func TestContract_Row70_SubmitKnown(t *testing.T) {
+	t.Parallel()
+	brief := receipt(succeededJob(), false)
+	brief.Job.Payload, brief.Job.Result, brief.Brief = nil, nil, true
+	d := domain{known: func(req idempotency.Request) (job.Receipt, bool) { return brief, req.Key == "order-42" }}
+	c := call{"POST", "/jobs", http.Header{"Idempotency-Key": {"order-42"}}, `{"type":7}`}
+	want{
+		202,
+		map[string]string{"Location": "/jobs/order-42", "Job-Status": "succeeded", "Idempotent-Replayed": "true", "Retry-After": ""},
+		[]string{string(brief.Record.Response.Body)},
+		nil,
+	}.check(t, c.do(serve(d, start)))
+}

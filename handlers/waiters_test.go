@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/handlers"
 	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/job"
@@ -15,7 +16,11 @@ import (
 
 // crowded serves with room for so many waiters.
 func crowded(d domain, places int) http.Handler {
-	jobs := handlers.NewJobs(d, handlers.JobsConfig{Waiters: job.NewWaiterLimit(places, places), Clock: clock{start}})
+	return served(d, handlers.JobsConfig{Waiters: job.NewWaiterLimit(places, places), Clock: clock{start}})
+}
+
+func served(d domain, c handlers.JobsConfig) http.Handler {
+	jobs := handlers.NewJobs(d, c)
 	router := chi.NewRouter()
 	router.Method("GET", "/jobs/{key}", handlers.Handler(jobs.Get))
 	router.Post("/jobs", func(w http.ResponseWriter, r *http.Request) {
@@ -93,4 +98,23 @@ func TestContract_Row84_Row88_AWaitThatIsCutShort(t *testing.T) {
 	router.Method("GET", "/jobs/{key}", handlers.Handler(jobs.Get))
 	w := call{method: "GET", target: "/jobs/order-42?wait=30"}.do(router)
 	want{200, map[string]string{"Preference-Applied": "", "Retry-After": "1", "Connection": "close"}, []string{`"pending"`}, nil}.check(t, w)
+}
+
+// What became of the job is not told to a caller who is not let in any more when it
+// has waited. Its submission was accepted all the same.
+func TestContract_Row19_Row77_Row89_NotLetInAnyMoreAfterTheWait(t *testing.T) {
+	t.Parallel()
+	d := found(pendingJob())
+	d.submit = func(idempotency.Request, job.Draft) (job.Receipt, error) { return receipt(pendingJob(), true), nil }
+	d.await = func(context.Context, job.Receipt, time.Duration, bool) (job.Receipt, error) {
+		return receipt(succeededJob(), false), nil
+	}
+	h := served(d, handlers.JobsConfig{Clock: clock{start}, Still: func(*http.Request) error { return api.ErrUnauthenticated }})
+	waits := http.Header{"Prefer": {"wait=5"}}
+	refused := want{401, map[string]string{"WWW-Authenticate": `Bearer realm="sekali"`}, []string{`"unauthenticated"`}, []string{"succeeded"}}
+	refused.check(t, call{method: "GET", target: "/jobs/order-42", header: waits}.do(h))
+	accepted := want{202, map[string]string{"Job-Status": "pending"}, nil, []string{"succeeded"}}
+	accepted.check(t, call{method: "POST", target: "/jobs", header: waits, body: `{"type":"echo"}`}.do(h))
+	at := want{200, nil, []string{`"pending"`}, nil}
+	at.check(t, call{method: "GET", target: "/jobs/order-42"}.do(h)) // it was let in a moment ago
 }

@@ -8,6 +8,7 @@ import (
 type (
 	requestContextKey struct{}
 	tenantContextKey  struct{}
+	senderContextKey  struct{}
 	txContextKey      struct{}
 )
 
@@ -32,6 +33,19 @@ func WithTenant(ctx context.Context, t Tenant) context.Context {
 func TenantOf(ctx context.Context) Tenant {
 	t, _ := ctx.Value(tenantContextKey{}).(Tenant)
 	return t
+}
+
+// WithSender returns ctx carrying what the caller calls its program (User-Agent).
+func WithSender(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, senderContextKey{}, name)
+}
+
+// SenderOf returns the name that WithSender put into ctx, "" if there is none.
+// Anybody may call themselves anything: it is for people who look for where
+// repetitions come from, and decides nothing.
+func SenderOf(ctx context.Context) string {
+	name, _ := ctx.Value(senderContextKey{}).(string)
+	return name
 }
 
 // WithTx returns ctx carrying the transaction that holds the request's record.

@@ -203,6 +203,7 @@ func (k Key) Valid() bool {
 }
 
 // Header returns the quoted form, as it stands in the Idempotency-Key header.
-func (k Key) Header() string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(string(k)) + `"`
-}
+func (k Key) Header() string { return `"` + inQuotes.Replace(string(k)) + `"` }
+
+// inQuotes escapes what a quoted string of RFC 9651 cannot hold as it is.
+var inQuotes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)

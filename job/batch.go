@@ -46,15 +46,15 @@ type batch struct {
 func (b *batch) drafts() map[int]error {
 	refused := map[int]error{}
 	for i, item := range b.items {
-		_, known := b.jobs.Types[item.Draft.Type]
-		switch {
-		case item.Refusal != nil:
-			refused[i] = item.Refusal
-		case !known:
-			refused[i] = ErrUnknownType
-		default:
-			b.drafted = append(b.drafted, i)
+		err := item.Refusal
+		if err == nil {
+			_, err = b.jobs.settings(item.Draft)
 		}
+		if err != nil {
+			refused[i] = err
+			continue
+		}
+		b.drafted = append(b.drafted, i)
 	}
 	return refused
 }
@@ -144,7 +144,7 @@ func (b *batch) accept(ctx context.Context, items []int) {
 		b.errs[i] = errs[n]
 		if errs[n] == nil {
 			b.found[i] = receipts[n]
-			b.receipts[i], b.errs[i] = b.jobs.accepted(receipts[n], b.items[i].Request)
+			b.receipts[i], b.errs[i] = b.jobs.accepted(ctx, receipts[n], b.items[i].Request)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (b *batch) repeat(ctx context.Context) {
 		switch {
 		case found:
 			receipt.Record.Fresh = false
-			b.receipts[i], b.errs[i] = b.jobs.answered(receipt, b.items[i].Request)
+			b.receipts[i], b.errs[i] = b.jobs.answered(ctx, receipt, b.items[i].Request)
 		case b.full[first] != nil:
 			full[i] = ErrQuota
 		default:

@@ -25,6 +25,16 @@ type Cached struct {
 	ReadAt time.Time // when it was read from the database
 }
 
+// Facts remembers what the keys of succeeded jobs were accepted for, which cannot
+// change any more before their retention is over: such a key's repetition is
+// answered without the database. It may forget anything.
+type Facts interface {
+	// Put remembers the receipt of a succeeded job's own key.
+	Put(r Receipt)
+	// Find returns the receipt, which is brief.
+	Find(tenant idempotency.Tenant, key idempotency.Key) (Receipt, bool)
+}
+
 func (c Cached) receipt(tenant idempotency.Tenant, key idempotency.Key) Receipt {
 	r := Receipt{Job: c.Job, CachedAt: c.ReadAt}
 	r.Record.Tenant, r.Record.Key, r.Record.ExpiresAt = tenant, key, c.Job.ExpiresAt

@@ -15,7 +15,7 @@ func TestContract_Row102_AWaitingJobIsCancelledAtOnce(t *testing.T) {
 		d.put(oneJob(status))
 		d.finish = func(e job.Ending) (job.Application, error) {
 			want := job.Ending{Lease: job.Lease{ID: oneJob(status).ID, Token: 7}, Status: job.Cancelled, Waiting: true, Keep: time.Hour}
-			if e.Lease != want.Lease || e.Status != want.Status || !e.Waiting || e.Keep != want.Keep || e.Compensation != nil {
+			if e.Lease != want.Lease || e.Status != want.Status || !e.Waiting || e.Keep != want.Keep || len(e.Follow) > 0 {
 				t.Errorf("%s: ended with %+v", status, e)
 			}
 			d.put(oneJob(job.Cancelled))

@@ -2,7 +2,6 @@ package job
 
 import (
 	"fmt"
-	"net/http"
 
 	"github.com/sekali/sekali/idempotency"
 )
@@ -24,27 +23,15 @@ func compensationKey(j Job) idempotency.Key {
 func (s *Jobs) Compensation(j Job) *Submission {
 	t := s.Types[j.Type].Compensate
 	settings, ok := s.Types[t]
-	if t == "" || !ok || j.Status != Failed || j.Attempts == 0 || j.Outcome == OutcomeUnknown {
+	if t == "" || !ok || !j.compensable() {
 		return nil
 	}
 	d := Draft{Type: t, Payload: s.Document(j)}
-	submission := s.follow(j.Tenant, compensationKey(j), d, settings)
-	// Anybody who knows the job's id can use that key first, by mistake or not. A
-	// failed job must be compensated all the same, under a key that nobody knows.
-	unknown := NewID(s.Clock.Now(), j.Slot())
-	submission.Otherwise = s.follow(j.Tenant, compensationKey(j)+":"+idempotency.Key(unknown), d, settings)
-	return submission
+	return s.follow(j, compensationKey(j), d, settings)
 }
 
-// follow is the submission of a job that follows another one. If the type's own
-// keys cannot be made from the payload, it runs without.
-func (s *Jobs) follow(tenant idempotency.Tenant, key idempotency.Key, d Draft, settings Settings) *Submission {
-	req := idempotency.Request{Tenant: tenant, Key: key}
-	req.Fingerprint = idempotency.NewFingerprint(http.MethodPost, "/jobs", nil, "application/json", d.Payload)
-	submission, err := s.submission(req, d, settings)
-	if err != nil {
-		settings.BusinessKey, settings.OperationKey = nil, nil
-		submission, _ = s.submission(req, d, settings)
-	}
-	return &submission
+// compensable reports whether the job has failed and may have done something, which
+// is known.
+func (j Job) compensable() bool {
+	return j.Status == Failed && j.Attempts > 0 && j.Outcome != OutcomeUnknown
 }

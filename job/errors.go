@@ -24,6 +24,9 @@ var (
 	// ErrOutcomeUnknown: the connection broke while a write was on its way.
 	// The same request with the same key tells which it was.
 	ErrOutcomeUnknown = errors.New("job: outcome of the write is unknown")
+	// ErrQueueFull: this process has more submissions on their way than it takes;
+	// nothing was written.
+	ErrQueueFull = errors.New("job: too many submissions wait to be accepted")
 	// ErrShutdown is the cause of contexts that end because the process does.
 	ErrShutdown = errors.New("job: shutting down")
 	// ErrNotRetryable: the job is neither failed nor cancelled.

@@ -18,6 +18,7 @@ type Overview struct {
 // TypeOverview is the overview of one type.
 type TypeOverview struct {
 	PausedAt time.Time // zero: not paused
+	NextAt   time.Time // when the type's rate lets the next job start; zero: it has let none so far
 	Waiting  Waiting
 	Running  []Running // at most RunningListed
 	Busy     int       // how many run
@@ -43,6 +44,7 @@ type Running struct {
 	Type        Type
 	Attempt     int
 	WorkerID    string
+	Remote      bool // as in Job
 	StartedAt   time.Time
 	LeaseEndsAt time.Time
 }

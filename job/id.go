@@ -35,14 +35,15 @@ func slotFor(tenant idempotency.Tenant, key idempotency.Key, t Type, businessKey
 }
 
 func slotOf(parts ...string) Slot {
-	h := sha256.New()
+	text := make([]byte, 0, 256) // most names fit, and stay on the stack
 	for i, part := range parts {
 		if i > 0 {
-			h.Write([]byte{0})
+			text = append(text, 0)
 		}
-		h.Write([]byte(part))
+		text = append(text, part...)
 	}
-	return Slot(binary.BigEndian.Uint32(h.Sum(nil)) % Slots)
+	sum := sha256.Sum256(text)
+	return Slot(binary.BigEndian.Uint32(sum[:]) % Slots)
 }
 
 // ID names a job over all tenants and for ever: a UUIDv7 (RFC 9562) in its

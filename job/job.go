@@ -23,6 +23,8 @@ type Job struct {
 	// OperationKey names the business operation, of the job's type, that must be
 	// done once; "" if none.
 	OperationKey string
+	// CallbackURL is where the job's end is told; "" if nowhere.
+	CallbackURL string
 
 	Priority int           // each step is ten seconds of head start; smaller is earlier
 	RunAt    time.Time     // not claimed before
@@ -36,7 +38,9 @@ type Job struct {
 	Generation      int   // rises when an operator retries the job
 	Version         int64 // rises with each transition, never with a heartbeat
 
-	WorkerID    string    // of the last attempt
+	WorkerID string // of the last attempt
+	// Remote says that WorkerID is the name of a worker outside of the gateway.
+	Remote      bool
 	Token       int64     // fencing token of the last claim
 	ClaimedAt   time.Time // last claim
 	LeaseEndsAt time.Time // while processing
@@ -120,10 +124,9 @@ type Ending struct {
 	Waiting bool
 	// Operation is what the success has done, if the job holds it; nil: none.
 	Operation *Operation
-	// Compensation is accepted in the transaction that ends the job; nil: none.
-	// If its key was used before, its Otherwise is, and without one the job just
-	// ends.
-	Compensation *Submission
+	// Follow is accepted in the transaction that ends the job. Of one whose key was
+	// used before, its Otherwise is, and without one nothing.
+	Follow []Submission
 }
 
 // Requeue puts a claimed job back to wait for another attempt.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -20,6 +21,8 @@ type Draft struct {
 	Timeout     *time.Duration
 	// ExpiresIn is how long after its accept the job may start; nil: any time.
 	ExpiresIn *time.Duration
+	// CallbackURL is where the job's end is told; "": where the type says.
+	CallbackURL string
 }
 
 // Jobs is the client's side of the domain: submit, read, and what operators do.
@@ -36,6 +39,8 @@ type Jobs struct {
 	Waiters  *Waiters
 	// Cache knows jobs without asking the database; nil: none.
 	Cache StatusCache
+	// Facts answers repetitions without asking the database; nil: none.
+	Facts Facts
 	// Repeats counts replays and mismatches for the timeline; nil: nobody does.
 	Repeats *Repeats
 	// Render makes the stored 202 of a new job, RenderCurrent the stored 200 of one
@@ -45,6 +50,14 @@ type Jobs struct {
 	RenderCurrent func(Job) idempotency.Response
 	// Document is a job as JSON, the payload of a compensation.
 	Document func(Job) []byte
+	// Callback is what is told of a job's end at that time, as JSON.
+	Callback func(j Job, at time.Time) []byte
+	// CallbackSettings are those of CallbackType, also where no type of that name is
+	// among Types: another process may know whom to call.
+	CallbackSettings Settings
+	// CheckCallback looks at a callback URL that a request names; nil: it may name
+	// none. Error: *CallbackError.
+	CheckCallback func(url string) error
 	// Wake is told the type of each accepted job that may run now.
 	Wake func(Type)
 	// Cancelling is told of running attempts that were asked to cancel.
@@ -60,12 +73,15 @@ type Jobs struct {
 }
 
 // Submit accepts the draft under the request's key, or returns what the key
-// was accepted for. Errors: ErrUnknownType, ErrQuota, *KeyPartError, those of
-// idempotency.Answer, and those of Acceptor.
+// was accepted for. Errors: ErrUnknownType, *PayloadError, *CallbackError, ErrQuota,
+// *KeyPartError, ErrQueueFull, those of idempotency.Answer, and those of Acceptor.
 func (s *Jobs) Submit(ctx context.Context, req idempotency.Request, d Draft) (Receipt, error) {
-	settings, ok := s.Types[d.Type]
-	if !ok {
-		return s.Refuse(ctx, req, ErrUnknownType)
+	if receipt, ok := s.fact(req); ok {
+		return s.answered(ctx, receipt, req)
+	}
+	settings, err := s.settings(d)
+	if err != nil {
+		return s.Refuse(ctx, req, err)
 	}
 	room, err := s.Quota.room(ctx, req.Tenant)
 	if err != nil {
@@ -82,7 +98,19 @@ func (s *Jobs) Submit(ctx context.Context, req idempotency.Request, d Draft) (Re
 	if err != nil {
 		return Receipt{}, err
 	}
-	return s.accepted(receipt, req)
+	return s.accepted(ctx, receipt, req)
+}
+
+// Known is Submit for a request that is in memory: its key stands for a job that
+// has succeeded, and it is the same request. What it asks for need not be read
+// then. It reports false for any other request, which Submit is for.
+func (s *Jobs) Known(ctx context.Context, req idempotency.Request) (Receipt, bool) {
+	receipt, ok := s.fact(req)
+	if !ok || receipt.Record.Fingerprint.Differs(req.Fingerprint) != "" {
+		return Receipt{}, false
+	}
+	receipt, err := s.answered(ctx, receipt, req)
+	return receipt, err == nil
 }
 
 // submission is everything that accepting the draft writes.
@@ -96,9 +124,9 @@ func (s *Jobs) submission(req idempotency.Request, d Draft, settings Settings) (
 
 // accepted gives a new job to the dispatcher, and compares any other receipt
 // with the request.
-func (s *Jobs) accepted(receipt Receipt, req idempotency.Request) (Receipt, error) {
+func (s *Jobs) accepted(ctx context.Context, receipt Receipt, req idempotency.Request) (Receipt, error) {
 	if !receipt.Record.Fresh || receipt.Alias {
-		return s.answered(receipt, req)
+		return s.answered(ctx, receipt, req)
 	}
 	s.Quota.add(req.Tenant)
 	if receipt.Job.Status == Pending {
@@ -121,18 +149,37 @@ func (s *Jobs) Refuse(ctx context.Context, req idempotency.Request, why error) (
 	if s.AfterExpiry && receipt.Record.State == idempotency.Retired {
 		return Receipt{}, why
 	}
-	return s.answered(receipt, req)
+	return s.answered(ctx, receipt, req)
 }
 
 // answered compares the request with what its key stands for.
-func (s *Jobs) answered(receipt Receipt, req idempotency.Request) (Receipt, error) {
+func (s *Jobs) answered(ctx context.Context, receipt Receipt, req idempotency.Request) (Receipt, error) {
 	response, err := idempotency.Answer(receipt.Record, req)
-	s.Repeats.note(receipt.Job.ID, err)
+	s.Repeats.note(receipt.Job.ID, idempotency.SenderOf(ctx), err)
 	if err != nil {
 		return Receipt{}, err
 	}
+	s.remember(receipt)
 	receipt.Record.Response = response
 	return receipt, nil
+}
+
+// fact is what the key is known to stand for, if that cannot have changed.
+func (s *Jobs) fact(req idempotency.Request) (Receipt, bool) {
+	if s.Facts == nil {
+		return Receipt{}, false
+	}
+	receipt, ok := s.Facts.Find(req.Tenant, req.Key)
+	return receipt, ok && s.Clock.Now().Before(receipt.Job.ExpiresAt)
+}
+
+// remember notes a receipt that cannot change any more. An alias has no answer of
+// its own: it tells of a job as that is now.
+func (s *Jobs) remember(r Receipt) {
+	if s.Facts == nil || r.Alias || r.Job.Status != Succeeded || r.Record.State != idempotency.Completed || r.Brief {
+		return
+	}
+	s.Facts.Put(r)
 }
 
 func (s *Jobs) build(req idempotency.Request, d Draft, settings Settings) (Job, error) {
@@ -142,8 +189,9 @@ func (s *Jobs) build(req idempotency.Request, d Draft, settings Settings) (Job, 
 		Key:         req.Key,
 		Type:        d.Type,
 		Status:      Pending,
-		Payload:     d.Payload,
+		Payload:     d.payload(),
 		BusinessKey: d.BusinessKey,
+		CallbackURL: cmp.Or(d.CallbackURL, settings.CallbackURL),
 		Priority:    settings.Priority,
 		RunAt:       now,
 		Timeout:     settings.Timeout,
@@ -151,9 +199,6 @@ func (s *Jobs) build(req idempotency.Request, d Draft, settings Settings) (Job, 
 		Generation:  1,
 		Version:     1,
 		CreatedAt:   now,
-	}
-	if len(j.Payload) == 0 {
-		j.Payload = []byte("null")
 	}
 	if at := d.RunAt.UTC().Truncate(time.Millisecond); at.After(now) {
 		j.RunAt = at
@@ -236,26 +281,45 @@ func (s *Jobs) current(ctx context.Context, tenant idempotency.Tenant, key idemp
 func (s *Jobs) List(ctx context.Context, f Filter) ([]Job, error) { return s.Reader.List(ctx, f) }
 
 // Await blocks until the receipt's job has finished (or, with anyChange, has
-// moved past the version it has there), wait is over, or ctx ends, and returns
-// the receipt as it is then. Waiting holds no connection of the database.
-func (s *Jobs) Await(ctx context.Context, r Receipt, wait time.Duration, anyChange bool) (Receipt, error) {
-	if r.Job.Status.Finished() {
-		return r, nil
+// moved past the version it has there), wait is over, or ctx ends, and makes the
+// receipt what it is then. Waiting holds no connection of the database, and little
+// memory: thousands may wait, so what is large is not in the frames that do.
+func (s *Jobs) Await(ctx context.Context, r *Receipt, wait time.Duration, anyChange bool) error {
+	if r.Brief {
+		return s.refresh(ctx, r)
 	}
-	woken, stop := s.Waiters.Wait(r.Job.ID, r.Job.Version, !anyChange)
-	defer stop()
-	// The job may have moved between the read of r and the registration.
-	now, err := s.Get(ctx, r.Record.Tenant, r.Record.Key)
-	if err != nil || now.Job.Status.Finished() || anyChange && now.Job.Version != r.Job.Version {
-		return now, err
+	if r.Job.Status.Finished() {
+		return nil
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return now, context.Cause(ctx)
-	case <-timer.C:
-	case <-woken:
+	before := r.Job.Version
+	for {
+		woken, stop := s.Waiters.Wait(r.Job.ID, r.Job.Version, !anyChange)
+		// The job may have moved before the registration; and what wakes is a hint.
+		err := s.refresh(ctx, r)
+		if err != nil || r.Job.Status.Finished() || anyChange && r.Job.Version != before || s.Waiters.Ended() {
+			stop()
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+			stop()
+			return s.refresh(ctx, r)
+		case <-woken:
+			stop()
+		}
 	}
-	return s.Get(ctx, r.Record.Tenant, r.Record.Key)
+}
+
+// refresh makes the receipt what its key stands for now.
+func (s *Jobs) refresh(ctx context.Context, r *Receipt) error {
+	now, err := s.Get(ctx, r.Record.Tenant, r.Record.Key)
+	if err == nil {
+		*r = now
+	}
+	return err
 }

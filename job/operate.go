@@ -26,8 +26,8 @@ type Resolution struct {
 	Response idempotency.Response
 	From     Job
 	Job      Job // as it becomes: succeeded or failed
-	// Compensation is accepted in the same transaction; nil: none.
-	Compensation *Submission
+	// Follow is accepted in the same transaction, as that of an Ending.
+	Follow []Submission
 }
 
 // Operator is how operators change finished jobs. Both calls are accepts: a
@@ -83,15 +83,24 @@ func (s *Jobs) cancel(ctx context.Context, r *Receipt) (done bool, err error) {
 	if j.UnknownAsks > 0 {
 		ending.Outcome = OutcomeUnknown // its last attempt may have done its work
 	}
+	ending.Follow = s.Following(cancelled(j, ending.Outcome))
 	ended, err := s.Leases.Finish(ctx, []Ending{ending})
 	if err != nil || ended[0] != Applied {
 		return false, err
 	}
+	s.wake(ending.Follow)
 	*r, err = s.current(ctx, r.Record.Tenant, r.Record.Key)
 	if err == nil {
 		s.moved(r.Job)
 	}
 	return true, err
+}
+
+// cancelled is the job as a cancellation leaves it.
+func cancelled(j Job, outcome string) Job {
+	j.Status, j.Outcome = Cancelled, outcome
+	j.Version++
+	return j
 }
 
 // moved tells everybody that the job is now as it stands there.
@@ -159,20 +168,21 @@ func (s *Jobs) Resolve(ctx context.Context, req idempotency.Request, key idempot
 			return Receipt{}, ErrNotResolvable
 		}
 		j := s.resolved(from, to, result)
-		resolution := Resolution{Request: req, Response: s.RenderCurrent(j), From: from, Job: j}
-		if to == Failed {
-			resolution.Compensation = s.Compensation(j)
+		resolution := Resolution{
+			Request: req, Response: s.RenderCurrent(j), From: from, Job: j, Follow: s.following(j, resolvedAgain),
 		}
 		receipt, err := s.Operator.Resolve(ctx, resolution)
 		if err == nil && receipt.Record.Fresh {
 			s.moved(j)
-			if resolution.Compensation != nil {
-				s.Wake(resolution.Compensation.Job.Type)
-			}
+			s.wake(resolution.Follow)
 		}
 		return receipt, err
 	})
 }
+
+// resolvedAgain is part of the key of the callback that tells of a resolution: the
+// job's end, with an unknown outcome, was told already.
+const resolvedAgain = ":resolved"
 
 func (s *Jobs) resolved(from Job, to Status, result *Result) Job {
 	j := from
@@ -204,7 +214,7 @@ func (s *Jobs) operate(ctx context.Context, req idempotency.Request, key idempot
 		case receipt.Record.Fresh:
 			return receipt, nil
 		}
-		return s.answered(receipt, req)
+		return s.answered(ctx, receipt, req)
 	}
 	return Receipt{}, ErrUnavailable
 }

@@ -270,8 +270,8 @@ func TestContract_Row75a_ResolveSettlesADoubt(t *testing.T) {
 			if r.From.Version != 9 || r.Response.Status != http.StatusOK || string(r.Response.Body) != string(to) {
 				t.Errorf("%s: %+v", to, r)
 			}
-			if (r.Compensation != nil) != (to == job.Failed) {
-				t.Errorf("%s: compensated by %+v", to, r.Compensation)
+			if (len(r.Follow) > 0) != (to == job.Failed) {
+				t.Errorf("%s: compensated by %+v", to, r.Follow)
 			}
 			return job.Receipt{Job: r.Job, Record: idempotency.Record{Request: r.Request, Fresh: true}, Alias: true}, nil
 		}

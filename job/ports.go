@@ -21,7 +21,7 @@ type Submission struct {
 	Response   idempotency.Response
 	OnConflict ConflictPolicy
 	// Otherwise is accepted instead if the key stands for something else; nil:
-	// nothing is. Only a compensation has one.
+	// nothing is. Only what follows a job has one.
 	Otherwise *Submission
 }
 
@@ -47,6 +47,8 @@ type Receipt struct {
 	// Alias reports that the key is bound to another key's job: by a business key,
 	// or because it was an operator's retry or resolution of that job.
 	Alias bool
+	// Brief says that the job comes without payload and result, as Facts know it.
+	Brief bool
 	// CachedAt is when the cache read the job that it tells of; zero: the database
 	// told.
 	CachedAt time.Time
@@ -62,7 +64,7 @@ type Acceptor interface {
 	// submission made it. The record is not compared with the request;
 	// idempotency.Answer does that. Errors: *BusinessKeyError, an
 	// *idempotency.InProgressError when another accept of the key holds it
-	// longer than the lock timeout, ErrUnavailable, ErrOutcomeUnknown.
+	// longer than the lock timeout, ErrQueueFull, ErrUnavailable, ErrOutcomeUnknown.
 	Accept(ctx context.Context, s Submission) (Receipt, error)
 }
 
@@ -135,18 +137,39 @@ type Kept struct {
 	CancelRequested bool
 }
 
+// Claiming is what a claim asks for.
+type Claiming struct {
+	Type   Type
+	Max    int // jobs at most
+	Worker string
+	// Remote says that Worker is the name of a worker outside of the gateway, whose
+	// leases do not end with any process of it.
+	Remote bool
+	Lease  time.Duration
+	// Tenant whose jobs alone are claimed; "": those of all.
+	Tenant idempotency.Tenant
+}
+
 // Leases is the executing side: every write of a job's state after its accept.
 // Go decides what becomes of a job (see Settings); these only apply it under the
 // fencing token. A call that is repeated because its answer was lost reports
 // Applied if the first one had applied; where IfExpired is set it may not, because
 // any other process may have done the same.
 type Leases interface {
-	// Claim takes up to n pending jobs of the type, first the ones with the
-	// most head start, for lease from the database's now. It raises attempt
-	// and token. Every claimed job is durably claimed when it returns. A paused
+	// Claim takes pending jobs, first the ones with the most head start, for a lease
+	// from the database's now. It raises attempt and token. Every claimed job is durably claimed when it returns. A paused
 	// type, a job behind another one of its business key, and a job whose deadline
 	// has passed are not claimed.
-	Claim(ctx context.Context, t Type, n int, worker string, lease time.Duration) ([]Claimed, error)
+	//
+	// Tenants that have pending jobs of the type take turns, whatever their jobs'
+	// head start, so that nobody waits for all jobs of somebody else; within a tenant
+	// the head start decides.
+	Claim(ctx context.Context, c Claiming) ([]Claimed, error)
+	// ClaimLimited is Claim within a limit over all processes, for which Claim does
+	// not look. How many run is counted among the jobs themselves, under a lock that
+	// claims of the type alone take. It holds among processes that claim the type in
+	// this way.
+	ClaimLimited(ctx context.Context, c Claiming, limit Limit) (Claims, error)
 	// Extend prolongs leases from now. A job that is not in kept has lost its
 	// lease.
 	Extend(ctx context.Context, held []Lease, lease time.Duration) (kept map[ID]Kept, err error)
@@ -154,6 +177,8 @@ type Leases interface {
 	// cancel; as Succeeded or Cancelled it applies. A success marks the job's
 	// operation done, with its result. A success that a cancellation was too late
 	// for stores the event EventCancelTooLate.
+	// After an error those of the applications that are there hold; a job that could
+	// not be ended is Refused then.
 	Finish(ctx context.Context, endings []Ending) ([]Application, error)
 	// FinishTx runs run in a transaction and ends the job in that same one; if the
 	// job names an operation, that is done in it too. If run fails, the lease is

@@ -29,11 +29,12 @@ type Repeats struct {
 
 type repeats struct {
 	replays, mismatches int
+	sender              string    // of the last one
 	stored              time.Time // last
 }
 
 // note counts one repetition by what it was answered with.
-func (r *Repeats) note(id ID, err error) {
+func (r *Repeats) note(id ID, sender string, err error) {
 	var other *idempotency.MismatchError
 	mismatch := errors.As(err, &other)
 	if r == nil || id == "" || err != nil && !mismatch {
@@ -52,6 +53,7 @@ func (r *Repeats) note(id ID, err error) {
 		count = &repeats{}
 		r.counts[id] = count
 	}
+	count.sender = sender
 	if mismatch {
 		count.mismatches++
 		return
@@ -83,12 +85,21 @@ func (r *Repeats) take(now time.Time, all bool) []Event {
 			continue
 		}
 		if count.replays > 0 {
-			events = append(events, Event{JobID: id, Name: EventReplayed, Data: map[string]any{"count": count.replays}})
+			events = append(events, Event{JobID: id, Name: EventReplayed, Data: count.data(count.replays)})
 		}
 		if count.mismatches > 0 {
-			events = append(events, Event{JobID: id, Name: EventMismatch, Data: map[string]any{"count": count.mismatches}})
+			events = append(events, Event{JobID: id, Name: EventMismatch, Data: count.data(count.mismatches)})
 		}
 		*count = repeats{stored: now}
 	}
 	return events
+}
+
+// data is what the event of n repetitions tells.
+func (c *repeats) data(n int) map[string]any {
+	data := map[string]any{"count": n}
+	if c.sender != "" {
+		data["last_sender"] = c.sender
+	}
+	return data
 }

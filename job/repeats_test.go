@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/job"
 )
 
@@ -59,6 +60,19 @@ func TestContract_Row113_RepetitionsAreCountedAndStoredOnceAMinute(t *testing.T)
 	flushed(now.Add(time.Minute), false, "map[mismatch_refused:1 replayed:1]")
 	submit("a")
 	flushed(now.Add(61*time.Second), true, "map[replayed:1]") // the process ends
+
+	from := func(name, body string) {
+		i := item("k", body)
+		_, _ = jobs.Submit(idempotency.WithSender(t.Context(), name), i.Request, i.Draft)
+	}
+	from("shop/1", "a")
+	from("shop/2", "a")
+	if err := jobs.Repeats.Flush(t.Context(), now.Add(time.Hour), true); err != nil {
+		t.Fatal(err)
+	}
+	if len(log.events) != 1 || log.events[0].Data["last_sender"] != "shop/2" {
+		t.Errorf("stored %v", log.events)
+	}
 	jobs.Repeats = nil
 	submit("a") // counts nothing, and does no harm
 }

@@ -16,9 +16,14 @@ type Settings struct {
 	OnConflict  ConflictPolicy
 	OnUnknown   UnknownPolicy
 	Lock        LockScope
+	// Limit holds over all processes.
+	Limit Limit
 	// Compensate is the type of the job that follows when one of this type has
 	// failed after at least one attempt; "": none.
 	Compensate Type
+	// CallbackURL is where the end of each job is told that names no other place; "":
+	// nowhere.
+	CallbackURL string
 	// Transactional: the work is done in the transaction that ends the job, so
 	// that an attempt without an end has left nothing behind.
 	Transactional bool
@@ -26,6 +31,10 @@ type Settings struct {
 	// it has none of its own. Error: *KeyPartError.
 	BusinessKey  func(Job) (string, error)
 	OperationKey func(Job) (string, error)
+	// CheckPayload looks at the payload of a submission; nil: any will do. It is
+	// not asked about jobs that were accepted once, nor about compensations, whose
+	// payload no client writes. Error: *PayloadError.
+	CheckPayload func(payload []byte) error
 }
 
 // Types maps each configured job type to its settings.

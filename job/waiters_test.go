@@ -46,3 +46,29 @@ func TestWaiters(t *testing.T) {
 		t.Fatal("after End nobody may wait")
 	}
 }
+
+// Those who leave, in whatever order, take nobody's place in the line with them.
+func TestWaiters_OfOneJobLeaveInAnyOrder(t *testing.T) {
+	t.Parallel()
+	for _, leaver := range []int{0, 1, 2} {
+		var w job.Waiters
+		var channels []<-chan struct{}
+		var stops []func()
+		for range 3 {
+			c, stop := w.Wait("a", 1, false)
+			channels, stops = append(channels, c), append(stops, stop)
+		}
+		stops[leaver]()
+		stops[leaver]()
+		w.Changed("a", job.Version{Number: 2, Status: job.Processing})
+		for i, c := range channels {
+			if woken(c) != (i != leaver) {
+				t.Errorf("%d left: %d was woken: %v", leaver, i, woken(c))
+			}
+			stops[i]()
+		}
+		if len(w.IDs()) != 0 {
+			t.Errorf("%d left: %v are waited for", leaver, w.IDs())
+		}
+	}
+}

@@ -20,8 +20,9 @@ const (
 	hasty = 100 * time.Millisecond
 	// promised is how long calls take at most when Redis fails.
 	promised = 250 * time.Millisecond
-	// soon is the same on a machine under load, where not each call is in time.
-	soon = time.Second
+	// soon is the same on a machine under load, which may stand still for seconds:
+	// not each call is in time, and none waits for what does not come.
+	soon = 4 * time.Second
 )
 
 // fault is a way in which Redis fails.

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sekali/sekali/internal/batching"
 	"github.com/sekali/sekali/internal/breaker"
 )
 
@@ -34,7 +36,8 @@ const (
 )
 
 // Redis gives locks that exclude all processes on one Redis. They are lost with
-// it, and when it is flushed or failed over: see the package's comment.
+// it, and when it is flushed or failed over: see the package's comment. Calls that
+// come together go in one pipeline.
 //
 // When Redis fails, for whatever reason, calls return ErrUnavailable within the
 // timeout; after some failures in a row at once, until Redis has been left alone
@@ -42,6 +45,7 @@ const (
 type Redis struct {
 	cfg     RedisConfig
 	breaker *breaker.Breaker
+	calls   *batching.Batcher[scriptCall, scriptAnswer]
 }
 
 var _ Locker = (*Redis)(nil)
@@ -67,7 +71,9 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 		return nil, errors.New("lock: the client must have ContextTimeoutEnabled, or a Redis that is silent holds up whoever calls")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
-	return &Redis{cfg: cfg, breaker: breaker.New(cfg.Clock)}, nil
+	r := &Redis{cfg: cfg, breaker: breaker.New(cfg.Clock)}
+	r.gather()
+	return r, nil
 }
 
 // Acquire implements Locker. An end of ctx is an error that wraps its cause, and
@@ -83,7 +89,7 @@ func (r *Redis) Acquire(ctx context.Context, key string, ttl time.Duration) (Loc
 	l := &redisLock{from: r, key: key, owner: rand.Text()}
 	taken, err := r.take(ctx, l, ttl)
 	if err != nil {
-		_ = r.release(both, l) // it may have been taken all the same
+		_ = r.release(both, l, false) // it may have been taken all the same
 		return nil, fmt.Errorf("lock: acquire: %w", err)
 	}
 	if !taken {
@@ -110,14 +116,14 @@ func (r *Redis) take(ctx context.Context, l *redisLock, ttl time.Duration) (bool
 	started := r.cfg.Clock()
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	taken, err := takeScript.Run(bounded, r.cfg.Client, l.keys(), l.owner, milliseconds(ttl)).Bool()
+	taken, err := r.run(bounded, scriptCall{script: takeScript, lock: l, args: []any{l.owner, milliseconds(ttl)}, telling: true})
 	if err != nil && ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
 	if took := r.cfg.Clock().Sub(started); err == nil && taken && took >= ttl {
+		r.breaker.Report(false)
 		err = fmt.Errorf("answered after %s, of which the lock was for %s", took, ttl)
 	}
-	r.breaker.Report(err == nil)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -125,8 +131,11 @@ func (r *Redis) take(ctx context.Context, l *redisLock, ttl time.Duration) (bool
 }
 
 // release gives the lock back if it is still its owner's.
-func (r *Redis) release(ctx context.Context, l *redisLock) error {
-	if err := releaseScript.Run(ctx, r.cfg.Client, l.keys(), l.owner).Err(); err != nil {
+func (r *Redis) release(ctx context.Context, l *redisLock, telling bool) error {
+	l.released.Store(true)
+	call := releaseCall(l)
+	call.telling = telling
+	if _, err := r.run(ctx, call); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return nil
@@ -145,12 +154,13 @@ type redisLock struct {
 
 	mu   sync.Mutex // held during calls, so that no refresh overtakes a release
 	over bool       // lost, or given back
+
+	// released tells what is under way without its caller; see Redis.flush.
+	released atomic.Bool
 }
 
 // Key implements Lock.
 func (l *redisLock) Key() string { return l.key }
-
-func (l *redisLock) keys() []string { return []string{prefix + l.key} }
 
 // Refresh implements Lock. What was lost, or given back, stays so.
 func (l *redisLock) Refresh(ctx context.Context, ttl time.Duration) error {
@@ -182,8 +192,7 @@ func (l *redisLock) Release(ctx context.Context) error {
 	defer cancel()
 	err := l.from.ready(ctx)
 	if err == nil {
-		err = l.from.release(ctx, l)
-		l.from.breaker.Report(err == nil)
+		err = l.from.release(ctx, l, true)
 	}
 	if err != nil {
 		return fmt.Errorf("lock: release: %w", err)

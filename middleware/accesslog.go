@@ -19,6 +19,9 @@ var probes = []string{"/healthz", "/readyz", "/metrics"}
 // fingerprintPrefix bytes tell two requests apart for somebody who reads logs.
 const fingerprintPrefix = 4
 
+// mostAttrs is how many attributes a line has at most.
+const mostAttrs = 16
+
 // AccessLog writes one line for each answered request. A duplicate, a refused
 // request and a client that left are the ordinary life of this gateway and no
 // errors (BR-90); an error is what we failed to do.
@@ -31,10 +34,11 @@ func AccessLog(log *slog.Logger, keys telemetry.KeyLog) func(http.Handler) http.
 			watch := telemetry.Start()
 			finish := func() {
 				status := max(recorded.Status(), http.StatusOK)
-				attrs := append(requestAttrs(r, status),
+				attrs := append(make([]slog.Attr, 0, mostAttrs), requestAttrs(r, status)...)
+				attrs = append(attrs,
 					slog.Int(telemetry.Bytes, recorded.BytesWritten()),
 					telemetry.DurationAttr(watch.Elapsed()))
-				attrs = append(attrs, reportAttrs(report, keys, w.Header())...)
+				attrs = appendReport(attrs, report, keys, w.Header())
 				log.LogAttrs(ctx, level(r, status, w.Header()), "request answered", attrs...)
 			}
 			defer finish() // also when http.ErrAbortHandler passes through
@@ -69,10 +73,9 @@ func requestAttrs(r *http.Request, status int) []slog.Attr {
 	}
 }
 
-// reportAttrs leaves out what is not known: a line without a key is about a
+// appendReport leaves out what is not known: a line without a key is about a
 // request without one.
-func reportAttrs(report *api.Report, keys telemetry.KeyLog, header http.Header) []slog.Attr {
-	var attrs []slog.Attr
+func appendReport(attrs []slog.Attr, report *api.Report, keys telemetry.KeyLog, header http.Header) []slog.Attr {
 	add := func(name, value string) {
 		if value != "" {
 			attrs = append(attrs, slog.String(name, value))
@@ -87,9 +90,9 @@ func reportAttrs(report *api.Report, keys telemetry.KeyLog, header http.Header) 
 		add(telemetry.Fingerprint, hex.EncodeToString(req.Fingerprint.Body[:fingerprintPrefix]))
 	}
 	add(telemetry.Replayed, header.Get("Idempotent-Replayed"))
-	add(telemetry.ExternalJobID, string(report.Job.ID))
-	if report.Job.BusinessKey != "" {
-		attrs = append(attrs, keys.BusinessAttr(report.Job.BusinessKey))
+	add(telemetry.ExternalJobID, string(report.JobID))
+	if report.BusinessKey != "" {
+		attrs = append(attrs, keys.BusinessAttr(report.BusinessKey))
 	}
 	add(telemetry.Code, report.Code)
 	add(telemetry.Instance, report.Instance)

@@ -27,7 +27,7 @@ var _ checker = (*access.Checker)(nil)
 func Auth(c checker) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			caller, err := authenticate(r, c)
+			caller, err := Authenticate(r, c)
 			if err != nil {
 				api.WriteError(w, r, err)
 				return
@@ -37,7 +37,9 @@ func Auth(c checker) func(http.Handler) http.Handler {
 	}
 }
 
-func authenticate(r *http.Request, c checker) (access.Caller, error) {
+// Authenticate returns who the request comes from. Errors: api.ErrUnauthenticated,
+// and those of the checker's store.
+func Authenticate(r *http.Request, c checker) (access.Caller, error) {
 	token, ok := bearer(r.Header.Values("Authorization"))
 	if !ok {
 		return access.Caller{}, api.ErrUnauthenticated

@@ -1,8 +1,8 @@
 package middleware
 
 import (
-	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +29,8 @@ type BodyPolicy struct {
 	Limit      int64         // bytes as they arrive; 0 means 1 MiB
 	Timeout    time.Duration // for all of the body; 0 means 10 s
 	MediaTypes []string      // without parameters; none means any
+	// TooLarge is what a larger body gets; nil says what the limit is.
+	TooLarge *api.TooLargeError
 }
 
 // Body reads the body before the handler runs, for routes without Key. What is
@@ -47,7 +49,7 @@ func Body(p BodyPolicy) func(http.Handler) http.Handler {
 				api.WriteError(w, r, err)
 				return
 			}
-			next.ServeHTTP(w, withBody(r, body))
+			next.ServeHTTP(w, withBody(r.Context(), r, body))
 		})
 	}
 }
@@ -55,14 +57,14 @@ func Body(p BodyPolicy) func(http.Handler) http.Handler {
 func (p BodyPolicy) withDefaults() BodyPolicy {
 	p.Limit = cmp.Or(p.Limit, defaultBodyLimit)
 	p.Timeout = cmp.Or(p.Timeout, defaultBodyTimeout)
+	p.TooLarge = cmp.Or(p.TooLarge, &api.TooLargeError{Limit: p.Limit})
 	return p
 }
 
 // withBody gives the body on, for whoever reads it next.
-func withBody(r *http.Request, body []byte) *http.Request {
-	r = r.WithContext(r.Context())
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	r.ContentLength = int64(len(body))
+func withBody(ctx context.Context, r *http.Request, body []byte) *http.Request {
+	r = r.WithContext(ctx)
+	api.SetBody(r, body)
 	return r
 }
 
@@ -76,27 +78,36 @@ func (p BodyPolicy) mediaType(r *http.Request) (string, error) {
 	if len(lines) == 0 && (r.ContentLength == 0 || r.Body == http.NoBody) {
 		return "", nil
 	}
-	refused := &api.MediaTypeError{Detail: "Send the header Content-Type with the type of the body."}
-	if len(p.MediaTypes) > 0 {
-		refused.Detail = fmt.Sprintf("Send %s in UTF-8, with its Content-Type. With curl: curl --json '{…}'.", strings.Join(p.MediaTypes, " or "))
-	}
 	if len(lines) != 1 {
-		return "", refused
+		return "", p.refusedType()
+	}
+	if slices.Contains(p.MediaTypes, lines[0]) {
+		return lines[0], nil // to the letter, as most send it
 	}
 	mediaType, parameters, err := mime.ParseMediaType(lines[0])
 	if err != nil || len(p.MediaTypes) > 0 && !slices.Contains(p.MediaTypes, mediaType) {
-		return "", refused
+		return "", p.refusedType()
 	}
 	if charset := parameters["charset"]; api.IsJSON(mediaType) && charset != "" && !strings.EqualFold(charset, "utf-8") {
-		return "", refused
+		return "", p.refusedType()
 	}
 	return mediaType, nil
+}
+
+func (p BodyPolicy) refusedType() error {
+	if len(p.MediaTypes) == 0 {
+		return &api.MediaTypeError{Detail: "Send the header Content-Type with the type of the body."}
+	}
+	types := strings.Join(p.MediaTypes, " or ")
+	return &api.MediaTypeError{
+		Detail: fmt.Sprintf("Send %s in UTF-8, with its Content-Type. With curl: curl --json '{…}'.", types),
+	}
 }
 
 // read reads the whole body, counting the bytes that really come.
 func (p BodyPolicy) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > p.Limit {
-		return nil, &api.TooLargeError{Limit: p.Limit}
+		return nil, p.TooLarge
 	}
 	stop := limitReading(w, p.Timeout)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, p.Limit))
@@ -104,7 +115,7 @@ func (p BodyPolicy) read(w http.ResponseWriter, r *http.Request) ([]byte, error)
 	tooLarge := (*http.MaxBytesError)(nil)
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, &api.TooLargeError{Limit: p.Limit}
+		return nil, p.TooLarge
 	case !inTime || isTimeout(err):
 		return nil, fmt.Errorf("%w: %w", api.ErrRequestTimeout, cmp.Or(err, os.ErrDeadlineExceeded))
 	case err != nil:
@@ -114,6 +125,9 @@ func (p BodyPolicy) read(w http.ResponseWriter, r *http.Request) ([]byte, error)
 }
 
 func isTimeout(err error) bool {
+	if err == nil {
+		return false
+	}
 	var e net.Error
 	return errors.As(err, &e) && e.Timeout()
 }

@@ -45,7 +45,19 @@ func (o *once) await(w http.ResponseWriter, r *http.Request, req idempotency.Req
 		if !moved {
 			return nil, none, err
 		}
+		if err := o.still(r); err != nil {
+			return nil, none, err
+		}
 	}
+}
+
+// still returns why a request that has waited gets no answer: its caller would not be
+// let in any more.
+func (o *Options) still(r *http.Request) error {
+	if o.Still == nil {
+		return nil
+	}
+	return o.Still(r)
 }
 
 // mayWait is how long the request may wait; if it may not, err is the answer.

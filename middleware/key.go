@@ -65,7 +65,7 @@ func Key(p KeyPolicy) func(http.Handler) http.Handler {
 				w.Header().Set("Idempotency-Status", "none")
 				ctx = idempotency.NewContext(ctx, req)
 			}
-			next.ServeHTTP(w, withBody(r.WithContext(ctx), body))
+			next.ServeHTTP(w, withBody(ctx, r, body))
 		})
 	}
 }

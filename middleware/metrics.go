@@ -17,8 +17,14 @@ func Metrics(m *telemetry.Metrics) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx, report := api.WithReport(r.Context())
-			r = r.WithContext(ctx)
-			recorded := chimiddleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			if ctx != r.Context() {
+				r = r.WithContext(ctx)
+			}
+			// AccessLog outside has one already.
+			recorded, ok := w.(chimiddleware.WrapResponseWriter)
+			if !ok {
+				recorded = chimiddleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			}
 			watch := telemetry.Start()
 			defer func() {
 				pattern := route(r)

@@ -169,7 +169,7 @@ func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		report := api.ReportOf(r.Context())
-		report.Job = job.Job{ID: "id-1", BusinessKey: "bk-1"}
+		report.Names(&job.Job{ID: "id-1", BusinessKey: "bk-1"})
 		switch r.Header.Get("X-Case") {
 		case "replay":
 			w.Header().Set("Idempotent-Replayed", "true")

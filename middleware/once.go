@@ -117,6 +117,9 @@ type Options struct {
 	Waiters WaiterLimit
 	// Stopping ends all waiting when it is closed.
 	Stopping <-chan struct{}
+	// Still returns an error if the caller would not be let in any more, after a
+	// wait; nil: it always would.
+	Still func(*http.Request) error
 	// Log gets a line whenever protection was less than whole; nil: none.
 	Log *slog.Logger
 	// RedactKeys logs a short hash in place of the key.

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sekali/sekali/api"
 	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/job"
 	"github.com/sekali/sekali/middleware"
@@ -138,6 +140,36 @@ func TestContract_Row31_Released(t *testing.T) {
 			t.Errorf("%d runs, %d of those who waited", runs.Load(), fresh.Load())
 		}
 	})
+}
+
+// Whose token is revoked while it waits gets neither the stored answer nor a run of
+// its own.
+func TestContract_Row19_Row31_NotLetInAnyMoreAfterTheWait(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{201, 500} { // stored, or released
+		for name, with := range map[string]func(middleware.Options, http.HandlerFunc) http.Handler{
+			"Once":   func(o middleware.Options, h http.HandlerFunc) http.Handler { return protect(newStore(), o, h) },
+			"OnceTx": func(o middleware.Options, h http.HandlerFunc) http.Handler { return protectTx(newTxStore(), o, h) },
+		} {
+			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					var runs atomic.Int64
+					options := middleware.Options{Still: func(*http.Request) error { return api.ErrUnauthenticated }}
+					h := with(options, counted(&runs, func(w http.ResponseWriter, _ *http.Request) {
+						asleep(time.Second)
+						w.WriteHeader(status)
+					}))
+					first := running(h)
+					refused(t, send(h, keyedAs("k", "{}", "wait=20")), 401, "unauthenticated")
+					answers(t, <-first, status)
+					if runs.Load() != 1 {
+						t.Errorf("%d runs", runs.Load())
+					}
+				})
+			})
+		}
+	}
 }
 
 // Who waits for a process that has died takes over when its lease has ended.

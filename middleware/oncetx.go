@@ -124,6 +124,9 @@ func (o *onceTx) again(w http.ResponseWriter, r *http.Request, req idempotency.R
 	waiting, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	for pause(waiting, txPause) {
+		if err := o.still(r); err != nil {
+			return idempotency.Record{}, nil, err
+		}
 		rec, c, err := o.do(w, r, req, next)
 		if !inFlight(err) {
 			return rec, c, err

@@ -40,6 +40,9 @@ var ErrMissing = errors.New("migrations: the database schema is not up to date: 
 const (
 	lockInterval = 250 * time.Millisecond
 	lockTries    = 1200 // five minutes
+	// A lock that cannot be given back, because the database is away, ends by its lease:
+	// a program that is told to end does not wait for that.
+	unlockTries = 8
 )
 
 // How long a process on SQLite goes on that meets another one at the same steps:
@@ -169,7 +172,8 @@ func provider(db *sql.DB, engine Engine) (*goose.Provider, error) {
 	if engine == Postgres {
 		dialect = goose.DialectPostgres
 		locker, err := lock.NewPostgresTableLocker(
-			lock.WithTableLockTimeout(lockInterval, lockTries), lock.WithTableLogger(quiet))
+			lock.WithTableLockTimeout(lockInterval, lockTries), lock.WithTableUnlockTimeout(lockInterval, unlockTries),
+			lock.WithTableLogger(quiet))
 		if err != nil {
 			return nil, fmt.Errorf("migrations: lock: %w", err)
 		}

@@ -190,9 +190,10 @@ func (p *Proxy) receive(resp *http.Response) error {
 		h.Set("Error-Source", "handler")
 	}
 	if isStream(resp) {
-		// Only its beginning is bounded. One that began too late breaks off.
-		if timer, ok := resp.Request.Context().Value(timerContextKey{}).(*time.Timer); ok {
-			timer.Stop()
+		// Only its beginning is bounded. One that began too late is none: it would
+		// break off in the middle.
+		if timer, ok := resp.Request.Context().Value(timerContextKey{}).(*time.Timer); ok && !timer.Stop() {
+			return &failure{err: errTimeout, sent: true}
 		}
 		return nil
 	}

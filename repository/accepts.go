@@ -6,29 +6,60 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sekali/sekali/idempotency"
 	"github.com/sekali/sekali/job"
 )
 
-// Accept implements job.Acceptor.
+// Accept implements job.Acceptor. Callers that come together share a statement
+// and its commit. One that leaves before its statement has begun makes room; after
+// that it goes on, because what was begun must have a known end.
 func (r *Repository) Accept(ctx context.Context, s job.Submission) (job.Receipt, error) {
-	receipts, errs := r.AcceptAll(ctx, []job.Submission{s})
-	return receipts[0], errs[0]
+	leave, _, ended, err := r.accepting.after(ctx, s.Request)
+	defer leave()
+	switch {
+	case err != nil:
+		return job.Receipt{}, r.fail("accept", err)
+	case !ended:
+		return job.Receipt{}, r.fail("accept", &idempotency.InProgressError{})
+	}
+	if r.heldKeys.has(keyOf(s.Request)) {
+		a := answerFor(&s)
+		alone := r.acceptAlone(context.WithoutCancel(ctx), &a)
+		return a.receipt, alone.err
+	}
+	a, err := r.accepts.Do(ctx, &s)
+	if err != nil {
+		return job.Receipt{}, r.fail("accept", waited(err))
+	}
+	return a.answer.receipt, a.err
 }
 
-// AcceptAll implements job.Bulk. It goes on when the caller has left, because
-// what was begun must have a known end.
+// AcceptAll implements job.Bulk. Like Accept it goes on when the caller has left.
 func (r *Repository) AcceptAll(ctx context.Context, s []job.Submission) ([]job.Receipt, []error) {
+	ctx = context.WithoutCancel(ctx)
 	receipts, errs := make([]job.Receipt, len(s)), make([]error, len(s))
-	for i, a := range r.engine.acceptAll(context.WithoutCancel(ctx), r, s) {
-		receipts[i], errs[i] = a.receipt, r.fail("accept", a.err)
+	answers := answersFor(s)
+	r.engine.acceptAll(ctx, r, answers)
+	var alone sync.WaitGroup
+	for i := range answers {
+		a := &answers[i]
+		if !a.locked {
+			receipts[i], errs[i] = a.receipt, r.fail("accept", a.err)
+			continue
+		}
+		alone.Go(func() {
+			got := r.acceptAlone(ctx, a)
+			receipts[i], errs[i] = got.answer.receipt, got.err
+		})
 	}
+	alone.Wait()
 	return receipts, errs
 }
 
-// Find implements job.Reader.
+// Find implements job.Reader. Callers that come together share a statement.
 func (r *Repository) Find(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error) {
 	receipt, err := r.find(ctx, tenant, key)
 	return receipt, r.fail("find", err)
@@ -52,19 +83,27 @@ func (r *Repository) Versions(ctx context.Context, ids []job.ID) (map[job.ID]job
 // answer is what becomes of one submission.
 type answer struct {
 	s       *job.Submission
+	slot    job.Slot // of the key
 	receipt job.Receipt
 	err     error
 	// sent reports that a statement with the submission was left unanswered, so
 	// that from then on no error may say that nothing was written.
 	sent bool
+	// locked: somebody holds the key, or its business key, for longer than its
+	// neighbours should wait. It has no answer yet.
+	locked bool
 }
 
 func answersFor(s []job.Submission) []answer {
 	answers := make([]answer, len(s))
 	for i := range s {
-		answers[i].s = &s[i]
+		answers[i] = answerFor(&s[i])
 	}
 	return answers
+}
+
+func answerFor(s *job.Submission) answer {
+	return answer{s: s, slot: job.KeySlot(s.Request.Tenant, s.Request.Key)}
 }
 
 // fresh answers a submission that was accepted just now.
@@ -127,9 +166,7 @@ func waves(answers []answer) [][]*answer {
 // different orders would wait for each other in a circle, "do nothing" or not.
 func inLockOrder(a, b *answer) int {
 	x, y := a.s.Request, b.s.Request
-	return cmp.Or(
-		cmp.Compare(job.KeySlot(x.Tenant, x.Key), job.KeySlot(y.Tenant, y.Key)),
-		cmp.Compare(x.Tenant, y.Tenant), cmp.Compare(x.Key, y.Key))
+	return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(x.Tenant, y.Tenant), cmp.Compare(x.Key, y.Key))
 }
 
 // standing returns what the key stands for. A record that counts for nothing any
@@ -139,6 +176,11 @@ func (r *Repository) standing(ctx context.Context, req idempotency.Request) (rec
 	if err != nil {
 		return job.Receipt{}, false, err
 	}
+	return r.standingOf(ctx, req, row)
+}
+
+// standingOf is standing, with the record that was read.
+func (r *Repository) standingOf(ctx context.Context, req idempotency.Request, row *recordRow) (receipt job.Receipt, purged bool, err error) {
 	if row.replaceable(r.retention, r.retention.afterExpiry) {
 		_, err := r.engine.exec(ctx, r.engine.records().purge, r.retention.purgeArgs(req, r.retention.afterExpiry)...)
 		return job.Receipt{}, true, err

@@ -55,15 +55,16 @@ func options(o repository.Options) repository.Options {
 	return o
 }
 
-func onPostgres(t *testing.T) repositorytest.World {
-	url := testenv.Postgres(t)
+func onPostgres(t *testing.T) repositorytest.World { return onPostgresAt(t, testenv.Postgres(t)) }
+
+func onPostgresAt(t *testing.T, url string) repositorytest.World {
 	return repositorytest.World{
-		Repo: migrated(t, url, options(repository.Options{Slots: 8, MaxConns: 12})),
+		Repo: migrated(t, url, options(repository.Options{Slots: 8, MaxConns: 16})),
 		Another: func() *repository.Repository {
-			return open(t, url, options(repository.Options{Slots: 8, MaxConns: 12}))
+			return open(t, url, options(repository.Options{Slots: 8, MaxConns: 16}))
 		},
 		Brief: func() *repository.Repository {
-			return open(t, url, repository.Options{Slots: 8, MaxConns: 12, ResultRetention: brief})
+			return open(t, url, repository.Options{Slots: 8, MaxConns: 16, ResultRetention: brief})
 		},
 		DB:            beside(t, "postgres", url),
 		AbortsOnError: true,

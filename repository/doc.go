@@ -15,7 +15,8 @@
 //     version of a job one changes it.
 //   - A business operation is taken by one job at a time and done once. A function
 //     that runs in the transaction of its job's end takes it there.
-//   - A failure and the accept of the job that compensates it are one transaction.
+//   - The end of a job and the accept of what follows it, the job that compensates it
+//     and the one that tells of it, are one transaction.
 //   - Payloads, results and responses come back byte for byte.
 //   - Whether something is due, expired or retired is judged in SQL, by the
 //     database's clock; on SQLite that is the process's.

@@ -11,6 +11,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/lib/pq"
+
 	"github.com/sekali/sekali/job"
 )
 
@@ -100,6 +102,12 @@ func (r *Repository) write(ctx context.Context, doing string, do func(context.Co
 		err = fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
 	}
 	return r.fail(doing, err)
+}
+
+// Answered reports whether the error is what a Postgres server said: it was reached.
+func Answered(err error) bool {
+	var said *pq.Error
+	return errors.As(err, &said)
 }
 
 // IsUniqueViolation reports whether a unique constraint refused a row.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"sync/atomic"
+	"time"
 
 	"github.com/lib/pq"
 
@@ -12,18 +13,26 @@ import (
 
 // What the tests of package repository_test see beside the exported names.
 const (
-	ClaimSQL  = claimSQL
-	ExtendSQL = extendSQL
-	ListSQL   = listSQL
+	ClaimNextSQL   = claimNextSQL
+	ClaimInTurnSQL = claimInTurnSQL
+	RoomSQL        = roomSQL
+	ExtendSQL      = extendSQL
+	ListSQL        = listSQL
 
 	AcceptSQL        = acceptSQL
 	FinishSQL        = finishSQL
+	AcceptPlainSQL   = acceptPlainSQL
+	FollowManySQL    = followManySQL
+	RequeueSQL       = requeueSQL
 	QueuesSQL        = queuesSQL
 	UnblockSQL       = unblockSQL
 	OverdueSQL       = overdueSQL
 	RequestCancelSQL = requestCancelSQL
 
 	ClaimOneFileSQL = claimOneFileSQL
+	LastTenantSQL   = lastTenantSQL
+	TenantBeforeSQL = tenantBeforeSQL
+	RoomFileSQL     = roomFileSQL
 	HolderSQL       = holderSQL
 	QueuesFileSQL   = queuesFileSQL
 	UnblockOneSQL   = unblockOneSQL
@@ -58,7 +67,7 @@ func OpenWrapped(url string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return one(sql.OpenDB(&connector{config: config, closing: new(atomic.Bool)})), nil
+	return one(sql.OpenDB(&connector{config: config, closing: new(atomic.Bool), keeps: new(atomic.Bool)})), nil
 }
 
 func one(db *sql.DB) *sql.DB {
@@ -85,3 +94,44 @@ func SSLMode(url string) (string, error) {
 func OverviewOf(ctx context.Context, r *Repository, most int) (job.Overview, error) {
 	return r.overview(ctx, most)
 }
+
+// How notices are written, and what becomes of the errors on their connection.
+var (
+	NoticeText    = noticeText
+	ReadNotice    = readNotice
+	NoticeFailure = func(err error) error { return wrapped("send a notice", err) }
+)
+
+// NoticesConfig is what lib/pq makes of the URL that the connection for notices uses.
+func NoticesConfig(url string) (pq.Config, error) {
+	p, err := openPostgres(url, Options{})
+	if err != nil {
+		return pq.Config{}, err
+	}
+	defer p.close()
+	return pq.NewConfig(p.noticesURL)
+}
+
+// Forget lets the process take itself to be alone.
+func Forget(n job.Notices) { n.(*notices).alone.Store(nil) }
+
+// PartitionAt makes and drops partitions as they have to be at a time, and reports
+// whether something was put off: because a lock was not free at once, or because it
+// took too long.
+func PartitionAt(ctx context.Context, r *Repository, now time.Time) (putOff bool, err error) {
+	p := r.engine.(*postgres)
+	list, err := collect[partition](ctx, p.leases, partitionsSQL)
+	if err != nil {
+		return false, err
+	}
+	before := p.upkeep.next.Swap(0)
+	defer p.upkeep.next.Store(before)
+	err = p.partitionAt(ctx, list, now)
+	return p.upkeep.next.Load() != 0, err
+}
+
+// FindSQL and VersionsSQL look for jobs among unfinished and finished ones.
+const (
+	FindSQL     = findSQL
+	VersionsSQL = versionsSQL
+)

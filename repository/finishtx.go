@@ -63,6 +63,9 @@ func (r *Repository) FinishTx(ctx context.Context, c job.Claimed, run func(conte
 	if err := r.finishIn(ctx, detached, tx, e); err != nil {
 		return err
 	}
+	if err := r.followTx(ctx, detached, r.engine.attemptTx(tx), e.Follow); err != nil {
+		return err
+	}
 	if !untie() {
 		return context.Cause(ctx)
 	}

@@ -39,9 +39,10 @@ type attemptRow struct {
 
 func (r *attemptRow) attempt() (job.Attempt, error) {
 	a := job.Attempt{
-		Number: r.Number, Token: r.Token, Outcome: job.Outcome(r.Outcome), WorkerID: string(r.WorkerID),
+		Number: r.Number, Token: r.Token, Outcome: job.Outcome(r.Outcome),
 		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time,
 	}
+	a.WorkerID, _ = workerOf(r.WorkerID)
 	if len(r.Error) > 0 {
 		a.Failure = new(job.Failure)
 		if err := json.Unmarshal(r.Error, a.Failure); err != nil {
@@ -103,8 +104,9 @@ func (r *Repository) Events(ctx context.Context, id job.ID) ([]job.Event, error)
 	return events, r.fail("read events", err)
 }
 
-// recordMost bounds one statement, or on SQLite one transaction.
-const recordMost = 500
+// recordMost bounds one statement, or on SQLite one transaction, of events. That a
+// key came again is such an event: many of them share a transaction id.
+const recordMost = 2000
 
 // Record implements job.EventLog. Events of jobs that are not there are dropped:
 // nothing would ever take them away.

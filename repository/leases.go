@@ -8,25 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sekali/sekali/internal/batching"
 	"github.com/sekali/sekali/job"
 )
-
-// Claim implements job.Leases.
-func (r *Repository) Claim(ctx context.Context, t job.Type, n int, worker string, lease time.Duration) ([]job.Claimed, error) {
-	if n <= 0 {
-		return nil, nil
-	}
-	var rows []jobRow
-	err := r.write(ctx, "claim", func(ctx context.Context) (err error) {
-		rows, err = r.engine.claim(ctx, t, n, worker, lease)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	claimed, err := each(rows, (*jobRow).claimed)
-	return claimed, r.fail("claim", err)
-}
 
 // Extend implements job.Leases.
 func (r *Repository) Extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]job.Kept, error) {
@@ -53,16 +37,20 @@ func (r *Repository) Finish(ctx context.Context, endings []job.Ending) ([]job.Ap
 		}
 		encoded[i] = r.encodeEnding(e)
 	}
-	if slices.ContainsFunc(encoded, ending.compensated) {
+	switch {
+	case !slices.ContainsFunc(encoded, ending.followed):
+	case len(encoded) == 1:
+		return oneOrMany(ctx, r, encoded, r.followed, r.finishFollowed)
+	default:
 		return r.finishMixed(ctx, encoded)
 	}
-	return r.finish(ctx, encoded)
+	return oneOrMany(ctx, r, encoded, r.endings, r.finish)
 }
 
-func (r *Repository) finish(ctx context.Context, endings []ending) ([]job.Application, error) {
+func (r *Repository) finish(ctx context.Context, endings []ending, patient bool) ([]job.Application, error) {
 	var applications []job.Application
 	err := r.write(ctx, "finish", func(ctx context.Context) (err error) {
-		applications, err = r.engine.finish(ctx, endings)
+		applications, err = r.engine.finish(ctx, endings, patient)
 		return err
 	})
 	return applications, err
@@ -80,12 +68,31 @@ func (r *Repository) Requeue(ctx context.Context, requeues []job.Requeue) ([]job
 		}
 		encoded[i] = requeue{Requeue: q, failure: encodeFailure(q.Failure)}
 	}
+	return oneOrMany(ctx, r, encoded, r.requeues, r.requeue)
+}
+
+func (r *Repository) requeue(ctx context.Context, requeues []requeue, patient bool) ([]job.Application, error) {
 	var applications []job.Application
 	err := r.write(ctx, "requeue", func(ctx context.Context) (err error) {
-		applications, err = r.engine.requeue(ctx, encoded)
+		applications, err = r.engine.requeue(ctx, requeues, patient)
 		return err
 	})
 	return applications, err
+}
+
+// oneOrMany applies one decision together with those of other callers, and many as
+// they come.
+func oneOrMany[D decision](
+	ctx context.Context, r *Repository, decisions []D, b *batching.Batcher[D, applied], apply applier[D],
+) ([]job.Application, error) {
+	if len(decisions) > 1 || r.heldJobs.has(decisions[0].settlement().lease.ID) {
+		return apply(ctx, decisions, true)
+	}
+	a, err := b.Do(context.WithoutCancel(ctx), decisions[0])
+	if err = cmp.Or(err, a.err); err != nil {
+		return nil, err
+	}
+	return []job.Application{a.application}, nil
 }
 
 // endable refuses an ending that the transition table does not allow. A job that
@@ -118,8 +125,9 @@ func (r *Repository) Promote(ctx context.Context, limit int) (types []job.Type, 
 // Postgres these are the jobs whose lease ended more than the takeover grace
 // ago; a full page is followed by the next one at the next call, so that jobs
 // that cannot be taken over do not hide the others (failures/queues 4). On
-// SQLite they are the jobs of every worker but this one, at once: one process
-// has the file, so the others are dead, and its own jobs end with it.
+// SQLite they are the jobs of every other process, at once: one process has the
+// file, so the others are dead, and its own jobs end with it. Only the leases of
+// workers outside of the gateway end by time there too.
 func (r *Repository) Expired(ctx context.Context, worker string, limit int) ([]job.Claimed, error) {
 	rows, err := r.engine.expired(ctx, worker, limit)
 	if err != nil {

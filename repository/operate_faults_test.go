@@ -131,7 +131,7 @@ func TestFinish_AnswerOfCompensationLost(t *testing.T) {
 		e := failure(claimOne(t, r))
 		s := submission(r, "compensate:"+string(e.Lease.ID))
 		s.Job.Type = "undo"
-		e.Compensation = &s
+		e.Follow = []job.Submission{s}
 		p.rule(rules[0], rules[1])
 		applied, err := r.Finish(t.Context(), []job.Ending{e})
 		p.rule(nil, nil)
@@ -332,7 +332,7 @@ func TestFailure_BR50_OperationHeld(t *testing.T) {
 			t.Error("the second one has begun its work")
 			return succeeded(job.Lease{}), nil
 		})
-		if waited := time.Since(began); !errors.Is(err, job.ErrUnavailable) || waited > 3*time.Second {
+		if waited := time.Since(began); !errors.Is(err, job.ErrUnavailable) || waited > 8*time.Second {
 			t.Errorf("the second one, after %v: %v", waited, err)
 		}
 		if _, err := another.Take(ctx, contenders[1]); !errors.Is(err, job.ErrUnavailable) {

@@ -39,9 +39,9 @@ from (
   limit $1) as waiting
 group by type, waits_for`
 
-	pausedSQL = `
-select type, paused_at from type_state
-where paused_at is not null`
+	typeStatesSQL = `
+select type, paused_at, next_at from type_state
+where paused_at is not null or next_at is not null`
 
 	workersSQL = `
 select id, slots, types, seen_at from workers
@@ -66,7 +66,7 @@ func (r *Repository) overview(ctx context.Context, counted int) (job.Overview, e
 	o := job.Overview{Types: map[job.Type]*job.TypeOverview{}}
 	readWaiting := func(ctx context.Context, o *job.Overview) error { return r.readWaiting(ctx, o, counted) }
 	for _, read := range []func(context.Context, *job.Overview) error{
-		r.readRunning, readWaiting, r.readPaused, r.readWorkers, r.readTallies,
+		r.readRunning, readWaiting, r.readTypeStates, r.readWorkers, r.readTallies,
 	} {
 		if err := read(ctx, &o); err != nil {
 			return job.Overview{}, r.fail("read the overview", err)
@@ -102,9 +102,10 @@ func (r *Repository) readRunning(ctx context.Context, o *job.Overview) error {
 	for _, row := range rows {
 		t := typeIn(o, row.Type)
 		t.Busy = row.Busy
+		name, remote := workerOf(row.WorkerID)
 		t.Running = append(t.Running, job.Running{
 			ID: job.ID(row.ID), Tenant: idempotency.Tenant(row.Tenant), Key: idempotency.Key(row.Key), Type: job.Type(row.Type),
-			Attempt: row.Attempt, WorkerID: string(row.WorkerID), StartedAt: row.ClaimedAt.Time, LeaseEndsAt: row.LockedUntil.Time,
+			Attempt: row.Attempt, WorkerID: name, Remote: remote, StartedAt: row.ClaimedAt.Time, LeaseEndsAt: row.LockedUntil.Time,
 		})
 	}
 	return err
@@ -137,13 +138,20 @@ func (r *Repository) readWaiting(ctx context.Context, o *job.Overview, most int)
 	return err
 }
 
-func (r *Repository) readPaused(ctx context.Context, o *job.Overview) error {
+// readTypeStates does not bring types back that nothing else is known of: the clock
+// of a rate stays when its type has gone from every configuration.
+func (r *Repository) readTypeStates(ctx context.Context, o *job.Overview) error {
 	rows, err := collect[struct {
 		Type     text   `db:"type"`
 		PausedAt moment `db:"paused_at"`
-	}](ctx, r.engine.reads(), pausedSQL)
+		NextAt   moment `db:"next_at"`
+	}](ctx, r.engine.reads(), typeStatesSQL)
 	for _, row := range rows {
-		typeIn(o, row.Type).PausedAt = row.PausedAt.Time
+		if _, known := o.Types[job.Type(row.Type)]; !known && row.PausedAt.IsZero() {
+			continue
+		}
+		of := typeIn(o, row.Type)
+		of.PausedAt, of.NextAt = row.PausedAt.Time, row.NextAt.Time
 	}
 	return err
 }

@@ -37,9 +37,17 @@ func TestPlans_Queue(t *testing.T) {
 		}
 	}
 	// The parameters of statements that take columns, without rows.
-	acceptNothing, finishNothing := "("+strings.Repeat("'{}', ", 22)+"'{}')", "("+strings.Repeat("'{}', ", 17)+"'{}')"
+	acceptNothing, finishNothing := "("+strings.Repeat("'{}', ", 19)+"'', "+strings.Repeat("'{}', ", 5)+"'{}')", "("+strings.Repeat("'{}', ", 17)+"'{}')"
 	for _, p := range []planned{
-		{"claim (text, int, text, bigint)", repository.ClaimSQL, "('t', 10, 'w', 1000)", []string{"jobs_ready", "type_state_pkey"}},
+		{
+			"claim (text, int, text, bigint, text, text)", repository.ClaimNextSQL, "('t', 10, 'w', 1000, '', 'acme')",
+			[]string{"Index Cond: ((type = $1) AND (tenant = CASE", "jobs_turns", "type_state_pkey"},
+		},
+		{
+			"claim_in_turn (text, int, text, bigint, text)", repository.ClaimInTurnSQL, "('t', 10, 'w', 1000, 'acme')",
+			[]string{"Index Scan using jobs_turns on jobs j", "Index Cond: ((type = $1) AND (tenant = turns.tenant))", "type_state_pkey"},
+		},
+		{"room (text, text, int)", repository.RoomSQL, "('t', '', 5)", []string{"jobs_turns", "jobs_running", "type_state_pkey"}},
 		{
 			"queues (smallint, text, text, text, int)", repository.QueuesSQL, "(-1, '', '', '', 1000)",
 			[]string{"Index Only Scan using jobs_queue on jobs j", "jobs_business"},
@@ -69,6 +77,36 @@ func TestPlans_Queue(t *testing.T) {
 	}
 }
 
+// TestPlans_ClaimInTurn: the walk over tenants reads one entry of each, and of their
+// jobs no more than are claimed. The plan shows the walk only when it is run.
+func TestPlans_ClaimInTurn(t *testing.T) {
+	t.Parallel()
+	url := testenv.Postgres(t)
+	r := migrated(t, url, repository.Options{})
+	db := beside(t, "postgres", url)
+	for _, statement := range []string{
+		`insert into jobs (slot, id, tenant, key, key_slot, type, state, payload, run_at, claim_at, timeout_ms, max_attempts, created_at)
+		 select n % 256, cast(left(cast(gen_random_uuid() as text), 34) || lpad(to_hex(n % 256), 2, '0') as uuid),
+		   case when n % 100 < 3 then 'tenant ' || n % 100 else 'large' end, n, n % 256, 't', 'pending', '{}', now(), now(), 1, 1, now()
+		 from generate_series(1, 20000) n`,
+		`vacuum analyze jobs`,
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%.60s: %v", statement, err)
+		}
+	}
+	plan := explained(t, repository.Leases(r), "explain (analyze, timing off, costs off, summary off)",
+		"claim (text, int, text, bigint, text)", repository.ClaimInTurnSQL, "('t', 10, 'w', 1000, 'large')")
+	for _, want := range []string{
+		"Index Only Scan Backward using jobs_turns on jobs j (actual rows=1 loops=",
+		"Index Scan using jobs_turns on jobs j_2 (actual rows=2 loops=4)",
+	} {
+		if !strings.Contains(plan, want) || strings.Contains(plan, "Seq Scan") {
+			t.Errorf("not in the plan: %s\n%s", want, plan)
+		}
+	}
+}
+
 // TestPlans_SQLite: the same on a file.
 func TestPlans_SQLite(t *testing.T) {
 	t.Parallel()
@@ -78,7 +116,10 @@ func TestPlans_SQLite(t *testing.T) {
 		args      []any
 		indexes   []string
 	}{
-		"claim":  {repository.ClaimOneFileSQL, []any{"t", 10, "w", 1000}, []string{"INDEX jobs_ready (type=?)"}},
+		"claim":  {repository.ClaimOneFileSQL, []any{"t", 10, "w", 1000, ""}, []string{"INDEX jobs_turns (type=? AND tenant=?)"}},
+		"last":   {repository.LastTenantSQL, []any{"t", ""}, []string{"INDEX jobs_turns (type=? AND tenant>?)"}},
+		"before": {repository.TenantBeforeSQL, []any{"t", "", "u"}, []string{"INDEX jobs_turns (type=? AND tenant>? AND tenant<?)"}},
+		"room":   {repository.RoomFileSQL, []any{"t", "", 5}, []string{"INDEX jobs_turns (type=?)"}},
 		"accept": {repository.HolderSQL, []any{1, "a", "b", "c"}, []string{"INDEX jobs_business (slot=?", "INDEX jobs_queue (slot=?"}},
 		"queues": {
 			repository.QueuesFileSQL,
@@ -94,7 +135,7 @@ func TestPlans_SQLite(t *testing.T) {
 				t.Errorf("%s does not use %s:\n%s", name, index, plan)
 			}
 		}
-		if strings.Contains(plan, "SCAN jobs") {
+		if strings.Contains(strings.ReplaceAll(plan, "SCAN jobs USING INDEX jobs_running", ""), "SCAN jobs") {
 			t.Errorf("%s:\n%s", name, plan)
 		}
 	}

@@ -42,11 +42,11 @@ func TestPlans_Operate(t *testing.T) {
 		indexes               []string
 	}{
 		"running": {"(int)", repository.RunningSQL, `(100)`, []string{"jobs_running"}},
-		"waiting": {"(int)", repository.WaitingSQL, `(1000)`, []string{"jobs_ready", "jobs_due", "jobs_queue"}},
+		"waiting": {"(int)", repository.WaitingSQL, `(1000)`, []string{"jobs_turns", "jobs_due", "jobs_queue"}},
 		"holders": {"(smallint, text, text, text)", repository.HoldersSQL, `(1, 'acme', 't', 'order 1')`, []string{"jobs_business", "jobs_queue"}},
 
-		"attempts":  {"(smallint, uuid, int)", repository.AttemptsSQL, job, []string{"job_attempts_pkey"}},
-		"events":    {"(smallint, uuid, int)", repository.EventsSQL, job, []string{"job_events_pkey"}},
+		"attempts":  {"(smallint, uuid, int)", repository.AttemptsSQL, job, []string{"job_attempts_before_pkey"}},
+		"events":    {"(smallint, uuid, int)", repository.EventsSQL, job, []string{"job_events_before_pkey"}},
 		"operation": {"(smallint, text, text, text)", repository.OperationSQL, `(1, 'acme', 't', '1')`, []string{"processed_operations_pkey", "jobs_pkey"}},
 	} {
 		plan := explain(t, repository.Reads(r), name+" "+c.head, c.statement, c.args)
@@ -76,5 +76,30 @@ func TestContract_Row114_CountsAreCapped(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPlans_NoListMeetsItself: a statement for many rows does not compare each of
+// them with each. A nested loop that probes no index has a filter for what it joins.
+func TestPlans_NoListMeetsItself(t *testing.T) {
+	t.Parallel()
+	r := migrated(t, testenv.Postgres(t), repository.Options{})
+	for name, c := range map[string]struct {
+		statement string
+		lists     int
+		more      string
+	}{
+		"accept":       {repository.AcceptSQL, 26, ""},
+		"accept_plain": {repository.AcceptPlainSQL, 23, ""},
+		"follow":       {repository.FollowManySQL, 20, ""},
+		"extend":       {repository.ExtendSQL, 3, ", 1"},
+		"finish":       {repository.FinishSQL, 18, ""},
+		"requeue":      {repository.RequeueSQL, 11, ""},
+	} {
+		lists := strings.TrimSuffix(strings.Repeat("'{}', ", c.lists), ", ")
+		plan := explain(t, repository.Leases(r), name, c.statement, "("+lists+c.more+")")
+		if strings.Contains(plan, "Join Filter") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
 	}
 }

@@ -72,6 +72,12 @@ func (p *pool) prepared(query string) (*sql.Stmt, bool) {
 	return s, ok
 }
 
+// ping asks the smallest question.
+func (p *pool) ping(ctx context.Context) error {
+	var one int
+	return p.db.QueryRowContext(ctx, `select 1`).Scan(&one)
+}
+
 // within returns ctx with the pool's timeout.
 func (p *pool) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, p.timeout)

@@ -31,7 +31,25 @@ with input as (
     cast($16 as boolean[]), cast($17 as smallint[]), cast($18 as text[]))
     as i(slot, id, token, state, attempt_outcome, error, outcome, duplicate_of, has_result, result,
       result_type, result_hash, keep_result_ms, keep_ms, if_expired, waiting, operation_slot, operation_key)),
-gone as (
+` + finishInputSQL
+
+// finishAloneSQL is finishSQL for one job. Its plan without parameters looks no dearer
+// to the server than one with them, so that it makes no other, also in a transaction
+// of an attempt, where the server is left as it is set (see probing): to plan
+// finishSQL takes three times what it does.
+const finishAloneSQL = `
+with input as (
+  select cast($1 as smallint) as slot, cast($2 as uuid) as id, cast($3 as bigint) as token, cast($4 as text) as state,
+    cast($5 as text) as attempt_outcome, nullif(cast($6 as bytea), '') as error,
+    nullif(cast($7 as text), '') as outcome, nullif(cast($8 as text), '') as duplicate_of,
+    case when cast($9 as boolean) then cast($10 as bytea) end as result, case when $9 then cast($11 as text) end as result_type,
+    case when $9 then cast($12 as bytea) end as result_hash,
+    case when $9 and cast($13 as bigint) > 0 then $13 end as keep_result_ms, cast($14 as bigint) as keep_ms, cast($15 as boolean) as if_expired,
+    cast($16 as boolean) as waiting, nullif(cast($17 as smallint), -1) as operation_slot, cast($18 as text) as operation_key),
+` + finishInputSQL
+
+// finishInputSQL is the end of both statements.
+const finishInputSQL = `gone as (
   delete from jobs j
   using input i
   where j.slot = i.slot and j.id = i.id and j.token = i.token and case
@@ -73,8 +91,17 @@ select g.slot, g.id, g.tenant, g.key, g.key_slot, g.type, g.state, g.payload, g.
 from gone g
 returning id, token`
 
-func (p *postgres) finish(ctx context.Context, endings []ending) ([]job.Application, error) {
-	rows, err := collect[leaseRow](ctx, p.leases, finishSQL, finishArgs(endings)...)
+// settling is the pool for ends of attempts.
+func (p *postgres) settling(patient bool) *pool {
+	if patient {
+		return p.leases
+	}
+	return p.settles
+}
+
+func (p *postgres) finish(ctx context.Context, endings []ending, patient bool) ([]job.Application, error) {
+	query, args := finishStatement(endings)
+	rows, err := collect[leaseRow](ctx, p.settling(patient), query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +110,30 @@ func (p *postgres) finish(ctx context.Context, endings []ending) ([]job.Applicat
 		wanted[i] = e.settlement()
 	}
 	return p.applications(ctx, reached(rows), wanted)
+}
+
+// finishStatement is the cheapest statement that applies the endings.
+func finishStatement(endings []ending) (query string, args []any) {
+	if len(endings) == 1 {
+		return finishAloneSQL, finishAloneArgs(endings[0])
+	}
+	return finishSQL, finishArgs(endings)
+}
+
+func finishAloneArgs(e ending) []any {
+	operationSlot, operation := int64(noSlot), ""
+	if e.Operation != nil {
+		operationSlot, operation = int64(e.Operation.Slot()), e.Operation.Key
+	}
+	body := e.body
+	if body == nil {
+		body = []byte{} // an empty result is none that is missing
+	}
+	return []any{
+		int64(e.Lease.ID.Slot()), string(e.Lease.ID), e.Lease.Token, string(e.Status), string(e.Attempt), e.failure, e.Outcome, string(e.DuplicateOf),
+		e.hasResult, body, e.mediaType, e.hash, e.keepResult.Milliseconds(), e.Keep.Milliseconds(), e.IfExpired,
+		e.Waiting, operationSlot, operation,
+	}
 }
 
 func finishArgs(endings []ending) []any {
@@ -138,7 +189,7 @@ moved as (
     claim_at = case when i.retrying then now() + i.in_ms * interval '1 millisecond' + j.priority * interval '10 seconds'
       else j.claim_at end
   from input i
-  where j.slot = i.slot and j.id = i.id and j.token = i.token and j.state = 'processing' and j.cancel_requested_at is null
+  where j.slot = i.slot and j.id = i.id and j.token = i.token and (j.state <> 'processing') is false and j.cancel_requested_at is null
     and (not i.if_expired or j.locked_until < now() - interval '1 second')
   returning j.slot, j.id, j.token, j.attempt + i.uncounted as number, i.attempt_outcome, j.worker_id, i.error, j.claimed_at)
 insert into job_attempts (slot, job_id, token, number, outcome, worker_id, error, started_at, finished_at)
@@ -146,8 +197,8 @@ select m.slot, m.id, m.token, m.number, m.attempt_outcome, m.worker_id, m.error,
 from moved m
 returning job_id as id, token`
 
-func (p *postgres) requeue(ctx context.Context, requeues []requeue) ([]job.Application, error) {
-	rows, err := collect[leaseRow](ctx, p.leases, requeueSQL, requeueArgs(requeues)...)
+func (p *postgres) requeue(ctx context.Context, requeues []requeue, patient bool) ([]job.Application, error) {
+	rows, err := collect[leaseRow](ctx, p.settling(patient), requeueSQL, requeueArgs(requeues)...)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +246,7 @@ from unnest(cast($1 as smallint[]), cast($2 as uuid[]), cast($3 as bigint[]), ca
 left join job_attempts a on a.slot = i.slot and a.job_id = i.id and a.token = i.token and a.outcome = i.outcome and not i.waiting
   and not i.if_expired
 left join finished_jobs f on f.slot = i.slot and f.id = i.id and f.token = i.token and f.state = i.state and i.waiting
-left join jobs j on j.slot = i.slot and j.id = i.id and j.token = i.token and j.state = 'processing'
+left join jobs j on j.slot = i.slot and j.id = i.id and j.token = i.token and (j.state <> 'processing') is false
   and j.cancel_requested_at is not null and i.yields
   and (not i.if_expired or j.locked_until < now() - interval '1 second')`
 

@@ -10,39 +10,6 @@ import (
 	"github.com/sekali/sekali/job"
 )
 
-// claimSQL relies on FOR UPDATE SKIP LOCKED: of any number of processes, each
-// takes other rows, and none waits. The states are literals, because a
-// parameter would lose the partial index; "materialized" keeps the limit from
-// being applied after the update. A claim is committed synchronously like any
-// write: one that a crash forgot would give its fencing token out again. A job
-// past its deadline is left to whoever ends it.
-const claimSQL = `
-with picked as materialized (
-  select slot, id from jobs
-  where state = 'pending' and not blocked and type = $1 and (deadline is null or deadline > now() or started_at is not null)
-    and not exists (select 1 from type_state s where s.type = $1 and s.paused_at is not null)
-  order by claim_at, id
-  limit $2
-  for update skip locked),
-claimed as (
-  update jobs j
-  set state = 'processing', attempt = j.attempt + 1, token = j.token + 1, version = j.version + 1, worker_id = $3,
-    locked_until = now() + $4 * interval '1 millisecond', claimed_at = now(), started_at = coalesce(j.started_at, now())
-  from picked p
-  where j.slot = p.slot and j.id = p.id
-  returning j.id, j.tenant, j.key, j.type, j.state, j.payload, j.business_key, j.operation_key, j.priority, j.run_at, j.claim_at,
-    j.deadline, j.timeout_ms, j.max_attempts, j.earlier_attempts, j.attempt, j.generation, j.version, j.token, j.worker_id,
-    j.locked_until, j.cancel_requested_at, j.unknown_asks, j.last_error, j.created_at, j.started_at, j.claimed_at)
-select id, tenant, key, type, state, payload, business_key, operation_key, priority, run_at, claim_at,
-  deadline, timeout_ms, max_attempts, earlier_attempts, attempt, generation, version, token, worker_id,
-  locked_until, cancel_requested_at, unknown_asks, last_error, created_at, started_at, claimed_at
-from claimed
-order by claim_at, id`
-
-func (p *postgres) claim(ctx context.Context, t job.Type, n int, worker string, lease time.Duration) ([]jobRow, error) {
-	return collect[jobRow](ctx, p.leases, claimSQL, string(t), n, worker, lease.Milliseconds())
-}
-
 // extendSQL is the heartbeat of all jobs of a process. It changes no indexed
 // column, so that Postgres updates the rows in place. It relies on SKIP LOCKED:
 // a row that is locked, by a slow commit of its own end or by an operator, must
@@ -54,19 +21,18 @@ with input as (
 free as materialized (
   select j.slot, j.id, j.token
   from input i
-  join jobs j on j.slot = i.slot and j.id = i.id and j.token = i.token and j.state = 'processing'
+  join jobs j on j.slot = i.slot and j.id = i.id and j.token = i.token and (j.state <> 'processing') is false
   order by j.slot, j.id
   for no key update of j skip locked),
 extended as (
   update jobs j
   set locked_until = now() + $4 * interval '1 millisecond'
   from free f
-  where j.slot = f.slot and j.id = f.id and j.token = f.token and j.state = 'processing'
+  where j.slot = f.slot and j.id = f.id and j.token = f.token and (j.state <> 'processing') is false
   returning j.id, j.token)
-select j.id, j.token, e.id is not null as extended, j.cancel_requested_at is not null as cancel_requested
+select j.id, j.token, (j.id, j.token) in (select id, token from extended) as extended, j.cancel_requested_at is not null as cancel_requested
 from input i
-join jobs j on j.slot = i.slot and j.id = i.id and j.token = i.token and j.state = 'processing'
-left join extended e on e.id = j.id and e.token = j.token`
+join jobs j on j.slot = i.slot and j.id = i.id and j.token = i.token and (j.state <> 'processing') is false`
 
 func (p *postgres) extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]job.Kept, error) {
 	slots, ids, tokens := leaseArgs(slices.SortedFunc(slices.Values(held), compareLeases))
@@ -155,7 +121,7 @@ func (w waitRow) next() time.Duration {
 // from where the last page ended. Rows that a settling transaction holds are
 // left to it.
 const expiredSQL = `
-select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+select id, tenant, key, type, state, business_key, operation_key, callback_url, priority, run_at, deadline, timeout_ms,
   max_attempts, earlier_attempts, attempt, generation, version, token, worker_id,
   locked_until, cancel_requested_at, unknown_asks, last_error, created_at, started_at, claimed_at
 from jobs

@@ -9,7 +9,7 @@ import (
 // overdueSQL walks the index jobs_deadline. Rows that are being claimed or ended
 // just now are left to that.
 const overdueSQL = `
-select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+select id, tenant, key, type, state, business_key, operation_key, callback_url, priority, run_at, deadline, timeout_ms,
   max_attempts, earlier_attempts, attempt, generation, version, token, worker_id,
   locked_until, cancel_requested_at, unknown_asks, last_error, created_at, started_at, claimed_at
 from jobs

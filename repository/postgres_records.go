@@ -197,5 +197,8 @@ func (p *postgres) reap(ctx context.Context, limit int, tombstone time.Duration)
 		step(&reaped.Tombstones, reapTombstonesSQL),
 		step(&reaped.Claims, reapClaimsSQL),
 		step(&reaped.Results, reapResultsSQL))
+	if err == nil {
+		err = p.keepPartitions(ctx)
+	}
 	return reaped, err
 }

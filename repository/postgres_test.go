@@ -41,7 +41,7 @@ func accept(t *testing.T, r *repository.Repository, key string) job.Receipt {
 
 func claimOne(t *testing.T, r *repository.Repository) job.Claimed {
 	t.Helper()
-	claimed, err := r.Claim(t.Context(), "t", 1, "w", time.Minute)
+	claimed, err := r.Claim(t.Context(), job.Claiming{Type: "t", Max: 1, Worker: "w", Lease: time.Minute})
 	if err != nil || len(claimed) != 1 {
 		t.Fatalf("claim: %v, %v", claimed, err)
 	}
@@ -254,8 +254,8 @@ func TestPlans(t *testing.T) {
 			t.Fatalf("%.60s: %v", statement, err)
 		}
 	}
-	plan := explain(t, repository.Leases(r), "claim (text, int, text, bigint)", repository.ClaimSQL, "('t', 10, 'w', 1000)")
-	if !strings.Contains(plan, "jobs_ready") || strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort Key: jobs.claim_at") {
+	plan := explain(t, repository.Leases(r), "claim (text, int, text, bigint, text, text)", repository.ClaimNextSQL, "('t', 10, 'w', 1000, '', '')")
+	if !strings.Contains(plan, "jobs_turns") || strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort Key: jobs.claim_at") {
 		t.Errorf("claim:\n%s", plan)
 	}
 	plan = explain(t, repository.Leases(r), "extend (smallint[], uuid[], bigint[], bigint)", repository.ExtendSQL, "('{}', '{}', '{}', 1)")
@@ -268,7 +268,7 @@ func TestPlans(t *testing.T) {
 		t.Errorf("list:\n%s", plan)
 	}
 
-	claimed, err := r.Claim(t.Context(), "t", 50, "w", time.Minute)
+	claimed, err := r.Claim(t.Context(), job.Claiming{Type: "t", Max: 50, Worker: "w", Lease: time.Minute})
 	if err != nil || len(claimed) != 50 {
 		t.Fatalf("%d claimed, %v", len(claimed), err)
 	}
@@ -304,6 +304,11 @@ func TestPlans(t *testing.T) {
 // a connection of the pool that will run it.
 func explain(t *testing.T, pool *sql.DB, head, statement, args string) string {
 	t.Helper()
+	return explained(t, pool, "explain", head, statement, args)
+}
+
+func explained(t *testing.T, pool *sql.DB, how, head, statement, args string) string {
+	t.Helper()
 	conn, err := pool.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +320,8 @@ func explain(t *testing.T, pool *sql.DB, head, statement, args string) string {
 			t.Fatalf("%.60s: %v", statement, err)
 		}
 	}
-	rows, err := conn.QueryContext(t.Context(), `explain execute `+name+` `+args)
+	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(t.Context()), `deallocate `+name) }()
+	rows, err := conn.QueryContext(t.Context(), how+` execute `+name+` `+args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,4 +338,30 @@ func explain(t *testing.T, pool *sql.DB, head, statement, args string) string {
 		t.Fatal(err)
 	}
 	return plan.String()
+}
+
+// An answer that was long on its way says little about the database's time.
+func TestClock_KeepsTheQuickestReading(t *testing.T) {
+	t.Parallel()
+	p, r, db := proxied(t)
+	clock := r.Clock()
+	var slow sync.Once
+	p.rule(nil, func(kind byte, _ string) verdict {
+		if kind == 'D' { // a row
+			slow.Do(func() { <-time.After(1500 * time.Millisecond) })
+		}
+		return pass
+	})
+	if err := clock.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := clock.Now()
+	var now time.Time
+	if err := db.QueryRowContext(t.Context(), `select clock_timestamp()`).Scan(&now); err != nil {
+		t.Fatal(err)
+	}
+	const slack = 500 * time.Millisecond // the slow reading is wrong by 750
+	if after := clock.Now(); now.Before(before.Add(-slack)) || now.After(after.Add(slack)) {
+		t.Errorf("the database's clock says %v, and this one %v to %v", now, before, after)
+	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func (p *postgres) begin(ctx context.Context) (*sql.Tx, error) {
-	if err := p.txs.prepare(ctx, finishSQL, holdOperationSQL); err != nil {
+	if err := p.txs.prepare(ctx, append([]string{finishAloneSQL, holdOperationSQL}, followStatements...)...); err != nil {
 		return nil, err
 	}
 	return p.txs.db.BeginTx(ctx, nil)
@@ -33,15 +33,28 @@ func (p *postgres) holdOperation(ctx context.Context, tx *sql.Tx, args ...any) (
 }
 
 func (p *postgres) finishTx(ctx context.Context, tx *sql.Tx, e ending) (bool, error) {
-	applied, err := p.finishIn(ctx, transaction{tx, p.txs}, e)
-	return applied, aborted(err)
+	applied, err := p.finishIn(ctx, p.attemptTx(tx), []ending{e})
+	if err != nil {
+		return false, aborted(err)
+	}
+	return applied[0], nil
 }
 
-func (p *postgres) finishStatements() []string { return []string{finishSQL} }
+func (p *postgres) attemptTx(tx *sql.Tx) transaction { return transaction{tx, p.txs} }
 
-func (p *postgres) finishIn(ctx context.Context, t transaction, e ending) (bool, error) {
-	rows, err := rowsOf[leaseRow](ctx, t, finishSQL, finishArgs([]ending{e})...)
-	return len(rows) == 1, err
+func (p *postgres) finishStatements() []string { return []string{finishSQL, finishAloneSQL} }
+
+func (p *postgres) finishIn(ctx context.Context, t transaction, endings []ending) ([]bool, error) {
+	query, args := finishStatement(endings)
+	rows, err := rowsOf[leaseRow](ctx, t, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	now, applied := reached(rows), make([]bool, len(endings))
+	for i, e := range endings {
+		applied[i] = now[e.Lease]
+	}
+	return applied, nil
 }
 
 func (p *postgres) clientTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error {
@@ -50,6 +63,10 @@ func (p *postgres) clientTx(ctx context.Context, statements []string, do func(co
 
 func (p *postgres) leaseTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error {
 	return p.shortTx(ctx, p.leases, statements, do)
+}
+
+func (p *postgres) settleTx(ctx context.Context, patient bool, statements []string, do func(context.Context, transaction) error) error {
+	return p.shortTx(ctx, p.settling(patient), statements, do)
 }
 
 // shortTx has, from the wait for a connection to the commit, the time that the

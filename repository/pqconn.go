@@ -23,6 +23,8 @@ type connector struct {
 	// closing is set while the pool is being closed: nobody waits for a server
 	// to hear of it then.
 	closing *atomic.Bool
+	// keeps is set once a pooler was found before the database that keeps sessions.
+	keeps *atomic.Bool
 }
 
 // Connect implements driver.Connector.
@@ -34,6 +36,27 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		left := max(deadline.Sub(processTime()), time.Millisecond)
 		config.ConnectTimeout = min(cmp.Or(config.ConnectTimeout, left), left)
 	}
+	config, mark := marked(config)
+	opened, err := c.dial(ctx, config)
+	if refusesParameter(err) {
+		opened, err = c.dialBare(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := opened.ask(ctx, markSQL, processTime().Add(cmp.Or(config.ConnectTimeout, connectTimeout)))
+	if err == nil && found != mark {
+		err = c.adopt(ctx, opened)
+	}
+	if err != nil {
+		_ = opened.Close()
+		return nil, err
+	}
+	return opened, nil
+}
+
+// dial opens a connection with these settings, and looks no further.
+func (c *connector) dial(ctx context.Context, config pq.Config) (*conn, error) {
 	inner, err := pq.NewConnectorConfig(config)
 	if err != nil {
 		return nil, err

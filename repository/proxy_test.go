@@ -2,11 +2,14 @@ package repository_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"sync"
 	"testing"
+
+	"github.com/sekali/sekali/internal/testenv"
 )
 
 // verdict is what a proxy does with a message.
@@ -55,7 +58,11 @@ func (p *proxy) start() {
 	p.t.Helper()
 	address := p.address
 	if address == "" {
-		address = "127.0.0.1:0"
+		port, err := testenv.FreePort() // nobody else is given it while the proxy is stopped
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		address = fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	l, err := new(net.ListenConfig).Listen(p.t.Context(), "tcp", address)
 	if err != nil {

@@ -21,7 +21,7 @@ func (r *Repository) Load(ctx context.Context, id job.ID) (job.Claimed, error) {
 }
 
 const loadSQL = `
-select id, tenant, key, type, state, payload, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+select id, tenant, key, type, state, payload, business_key, operation_key, callback_url, priority, run_at, deadline, timeout_ms,
   max_attempts, earlier_attempts, attempt, generation, version, token, worker_id,
   locked_until, cancel_requested_at, unknown_asks, last_error, created_at, started_at, claimed_at
 from jobs

@@ -18,7 +18,14 @@ import (
 // read one after the other, the job could move between the two tables and be
 // seen in neither. It crosses slots: the record lives in the slot of its key.
 const findSQL = `
-select now() as read_at, k.fingerprint, k.state as record_state, k.alias, coalesce(k.response_status, 0) as response_status,
+select` + foundSQL + `
+from idempotency_keys k
+left join jobs j on j.slot = k.job_slot and j.id = k.job_id
+left join finished_jobs f on f.slot = k.job_slot and f.id = k.job_id
+where k.slot = $1 and k.tenant = $2 and k.key = $3`
+
+const foundSQL = `
+  now() as read_at, k.fingerprint, k.state as record_state, k.alias, coalesce(k.response_status, 0) as response_status,
   k.response_headers, k.response_body, k.response_status is not null and k.response_body is null as not_retained,
   k.owner, k.claimed_until, coalesce(k.claimed_until <= now(), false) as lease_ended, k.attempt as record_attempt,
   k.final_state, k.retired_at, k.expires_at as record_expires_at,
@@ -27,6 +34,7 @@ select now() as read_at, k.fingerprint, k.state as record_state, k.alias, coales
   coalesce(j.id, f.id) as id, coalesce(j.tenant, f.tenant) as tenant, coalesce(j.key, f.key) as key,
   coalesce(j.type, f.type) as type, coalesce(j.state, f.state) as state, coalesce(j.payload, f.payload) as payload,
   coalesce(j.business_key, f.business_key) as business_key, coalesce(j.operation_key, f.operation_key) as operation_key,
+  coalesce(j.callback_url, f.callback_url) as callback_url,
   coalesce(j.priority, f.priority, 0) as priority, coalesce(j.run_at, f.run_at) as run_at, coalesce(j.deadline, f.deadline) as deadline,
   coalesce(j.timeout_ms, f.timeout_ms, 0) as timeout_ms, coalesce(j.max_attempts, f.max_attempts, 0) as max_attempts,
   coalesce(j.earlier_attempts, f.earlier_attempts, 0) as earlier_attempts, coalesce(j.attempt, f.attempt, 0) as attempt,
@@ -36,11 +44,7 @@ select now() as read_at, k.fingerprint, k.state as record_state, k.alias, coales
   coalesce(j.created_at, f.created_at) as created_at, coalesce(j.started_at, f.started_at) as started_at,
   coalesce(j.claimed_at, f.claimed_at) as claimed_at,
   f.outcome, f.duplicate_of, f.result, f.result_type, f.result_hash, f.finished_at, f.expires_at,
-  f.result_expires_at, coalesce(f.result_expires_at <= now(), false) as result_past
-from idempotency_keys k
-left join jobs j on j.slot = k.job_slot and j.id = k.job_id
-left join finished_jobs f on f.slot = k.job_slot and f.id = k.job_id
-where k.slot = $1 and k.tenant = $2 and k.key = $3`
+  f.result_expires_at, coalesce(f.result_expires_at <= now(), false) as result_past`
 
 func (r *Repository) find(ctx context.Context, tenant idempotency.Tenant, key idempotency.Key) (job.Receipt, error) {
 	row, err := r.record(ctx, tenant, key)
@@ -58,14 +62,14 @@ func (r *Repository) record(ctx context.Context, tenant idempotency.Tenant, key 
 	if !storable(string(tenant)) || !storable(string(key)) {
 		return nil, job.ErrNotFound
 	}
-	rows, err := collect[recordRow](ctx, r.engine.reads(), findSQL, keyArgs(tenant, key)...)
+	f, err := r.finds.Do(ctx, recordKey{tenant, key})
 	if err != nil {
-		return nil, err
+		return nil, waited(err)
 	}
-	if len(rows) == 0 {
+	if f.err == nil && f.row == nil {
 		return nil, job.ErrNotFound
 	}
-	return &rows[0], nil
+	return f.row, f.err
 }
 
 // keyArgs are the columns by which a record is found.
@@ -82,11 +86,11 @@ func storable(s string) bool { return utf8.ValidString(s) && !strings.Contains(s
 // read, so that a filter on an unfinished status never walks finished jobs. The
 // prefix is compared by substr because LIKE would have wildcards.
 const listSQL = `
-select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+select id, tenant, key, type, state, business_key, operation_key, callback_url, priority, run_at, deadline, timeout_ms,
   max_attempts, earlier_attempts, attempt, generation, version, token, worker_id, locked_until, cancel_requested_at,
   last_error, null as outcome, null as duplicate_of, created_at, started_at, claimed_at, null as finished_at, null as expires_at
 from (
-  select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+  select id, tenant, key, type, state, business_key, operation_key, callback_url, priority, run_at, deadline, timeout_ms,
     max_attempts, earlier_attempts, attempt, generation, version, token, worker_id, locked_until, cancel_requested_at,
     last_error, created_at, started_at, claimed_at
   from jobs
@@ -95,11 +99,11 @@ from (
     and created_at > $6 and created_at < $7 and id > $8 and id < $9
   order by id desc limit $10) as live
 union all
-select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+select id, tenant, key, type, state, business_key, operation_key, callback_url, priority, run_at, deadline, timeout_ms,
   max_attempts, earlier_attempts, attempt, generation, version, token, worker_id, null as locked_until, null as cancel_requested_at,
   last_error, outcome, duplicate_of, created_at, started_at, claimed_at, finished_at, expires_at
 from (
-  select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+  select id, tenant, key, type, state, business_key, operation_key, callback_url, priority, run_at, deadline, timeout_ms,
     max_attempts, earlier_attempts, attempt, generation, version, token, worker_id,
     last_error, outcome, duplicate_of, created_at, started_at, claimed_at, finished_at, expires_at
   from finished_jobs

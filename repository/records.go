@@ -46,20 +46,12 @@ type recordStatements struct {
 // a hundred duplicates are one write, which matters where one may write at a
 // time. That is no protection; the statements are.
 func (s *Records) Begin(ctx context.Context, req idempotency.Request, b idempotency.Beginning) (idempotency.Claim, idempotency.Record, bool, error) {
-	ended, mine := s.r.beginning.take(req)
-	if mine {
-		defer s.r.beginning.leave(req, ended)
-		return s.begin(ctx, req, b, s.r.Exclusive())
+	leave, first, _, err := s.r.beginning.after(ctx, req)
+	if err != nil {
+		return idempotency.Claim{}, idempotency.Record{}, false, s.fail("begin", err)
 	}
-	timer := time.NewTimer(lockTimeout)
-	defer timer.Stop()
-	select {
-	case <-ended:
-	case <-timer.C:
-	case <-ctx.Done():
-		return idempotency.Claim{}, idempotency.Record{}, false, s.fail("begin", context.Cause(ctx))
-	}
-	return s.begin(ctx, req, b, true)
+	defer leave()
+	return s.begin(ctx, req, b, !first || s.r.Exclusive())
 }
 
 // begin claims by an insert, which one of any number of callers makes; who finds

@@ -11,6 +11,7 @@ import (
 // database's clock.
 type recordRow struct {
 	jobRow
+	Place           int    `db:"place"` // of the key among those that were asked for, from 1
 	ReadAt          moment `db:"read_at"`
 	Fingerprint     []byte `db:"fingerprint"`
 	RecordState     text   `db:"record_state"`

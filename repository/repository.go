@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -21,6 +22,8 @@ type Repository struct {
 	beginning running // keys that Begin is at work on
 	running   running // keys whose requests run in transactions
 	round     round   // of Unblock
+	turns     *turns  // of Claim
+	together
 }
 
 var (
@@ -37,10 +40,17 @@ type Options struct {
 	// MaxConns is how many connections to Postgres the process may open; 0
 	// means 24. Fewer than 4 are refused. SQLite does not use it.
 	MaxConns int
+	// Queue is how many submissions may wait for their statement; 0 means 2000.
+	// Those that find no room fail with job.ErrQueueFull.
+	Queue int
 	// Exclusive takes the lock file of a SQLite database (FILE.lock) until
 	// Close or the end of the process: one gateway alone may run on a file.
 	// Postgres does not use it.
 	Exclusive bool
+	// AsIs opens a SQLite file that is there as it is: it is not created, and its
+	// journal stays what it is. Without a file the error is fs.ErrNotExist.
+	// Postgres does not use it.
+	AsIs bool
 	// Tombstone is how long an expired key stays consumed; 0 means 90 days, less
 	// than that not at all.
 	Tombstone time.Duration
@@ -59,19 +69,35 @@ type engine interface {
 	classify(err error) failure
 	placeholder(n int) string
 	reads() *pool
+	// probe asks whether writes are taken, and writes nothing.
+	probe(ctx context.Context) error
 	// migrator opens a pool for migrations, which may take long.
 	migrator() (*sql.DB, error)
 	close() error
 	// exec runs one statement that changes rows and tells how many those were.
 	exec(ctx context.Context, query string, args ...any) (int64, error)
 
-	acceptAll(ctx context.Context, r *Repository, s []job.Submission) []answer
+	// flushes is how many statements of one kind, for many callers each, may be on
+	// their way at once.
+	flushes() (writes, reads int)
+	// acceptAll answers submissions, except for those that are locked. acceptAlone
+	// waits for what somebody holds, and answers in any case.
+	acceptAll(ctx context.Context, r *Repository, answers []answer)
+	acceptAlone(ctx context.Context, r *Repository, a *answer)
+	// findAll reads the records of keys, nil for those that have none.
+	findAll(ctx context.Context, keys []recordKey) ([]*recordRow, error)
 	versions(ctx context.Context, ids []job.ID) ([]versionRow, error)
 
-	claim(ctx context.Context, t job.Type, n int, worker string, lease time.Duration) ([]jobRow, error)
+	// claim takes jobs of the tenants whose turn it is; claimIn does so in a
+	// transaction, and limits are the statements that make it one within a limit.
+	claim(ctx context.Context, c job.Claiming, turn turn) ([]claimRow, error)
+	claimIn(ctx context.Context, t transaction, c job.Claiming, turn turn) ([]claimRow, error)
+	limits() *limitStatements
 	extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]job.Kept, error)
-	finish(ctx context.Context, endings []ending) ([]job.Application, error)
-	requeue(ctx context.Context, requeues []requeue) ([]job.Application, error)
+	// finish and requeue wait for a row that somebody holds only for a moment,
+	// unless they are patient.
+	finish(ctx context.Context, endings []ending, patient bool) ([]job.Application, error)
+	requeue(ctx context.Context, requeues []requeue, patient bool) ([]job.Application, error)
 	// settled finds what became of decisions that a statement did not apply.
 	settled(ctx context.Context, wanted []settlement) ([]job.Application, error)
 	promote(ctx context.Context, limit int) (types []job.Type, next time.Duration, err error)
@@ -91,13 +117,20 @@ type engine interface {
 	outcome(ctx context.Context, e ending) (bool, error)
 	holdOperation(ctx context.Context, tx *sql.Tx, args ...any) (int64, error)
 
-	// clientTx and leaseTx run a short transaction with statements that are
-	// prepared before it begins, on the connections for what clients ask and for
-	// what moves jobs; transact repeats it. finishIn ends a job in one.
+	// clientTx, leaseTx and settleTx run a short transaction with statements that are
+	// prepared before it begins, on the connections for what clients ask, for what
+	// moves jobs, and for ends of attempts (see finish); transact repeats it. finishIn
+	// ends jobs in one.
 	clientTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error
 	leaseTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error
+	settleTx(ctx context.Context, patient bool, statements []string, do func(context.Context, transaction) error) error
 	finishStatements() []string
-	finishIn(ctx context.Context, t transaction, e ending) (bool, error)
+	finishIn(ctx context.Context, t transaction, endings []ending) (applied []bool, err error)
+	// followIn accepts what follows the jobs that end in the transaction, and
+	// attemptTx is the transaction of an attempt for it.
+	followStatements() []string
+	followIn(ctx context.Context, t transaction, follow []job.Submission) error
+	attemptTx(tx *sql.Tx) transaction
 	// record stores events, once for each id.
 	record(ctx context.Context, events []eventRow) error
 
@@ -123,8 +156,9 @@ func Open(ctx context.Context, url string, o Options) (*Repository, error) {
 	if err != nil {
 		return nil, fmt.Errorf("repository: %w", err)
 	}
-	r := &Repository{engine: e, retention: o.retention(), process: randomHex()}
+	r := &Repository{engine: e, retention: o.retention(), process: randomHex(), turns: newTurns()}
 	r.clock = &Clock{r: r}
+	r.putTogether(cmp.Or(o.Queue, defaultQueue))
 	return r, nil
 }
 
@@ -184,8 +218,15 @@ const probeTimeout = 800 * time.Millisecond
 func (r *Repository) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	var one int
-	return r.fail("ping", r.engine.reads().db.QueryRowContext(ctx, `select 1`).Scan(&one))
+	return r.fail("ping", r.engine.reads().ping(ctx))
+}
+
+// Probe is Ping for readiness: a standby answers, and takes no writes. That a disk is
+// full, or a file may only be read, shows when something is written.
+func (r *Repository) Probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return r.fail("probe", r.engine.probe(ctx))
 }
 
 // agreed is what the database must say of itself for this program to read its

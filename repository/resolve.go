@@ -10,7 +10,7 @@ import (
 func (r *Repository) Resolve(ctx context.Context, v job.Resolution) (job.Receipt, error) {
 	return r.operate(ctx, act{
 		doing: "resolve", request: v.Request, response: v.Response, from: v.From, becomes: v.Job,
-		statements: append([]string{resolveSQL, resolveOperationSQL}, compensationStatements...),
+		statements: append([]string{resolveSQL, resolveOperationSQL}, followStatements...),
 		apply:      func(ctx context.Context, t transaction) error { return r.resolve(ctx, t, v) },
 	})
 }
@@ -55,10 +55,8 @@ func (r *Repository) resolve(ctx context.Context, t transaction, v job.Resolutio
 			return err
 		}
 	}
-	if v.Compensation != nil {
-		if err := compensate(ctx, t, v.Compensation); err != nil {
-			return err
-		}
+	if err := followAll(ctx, t, v.Follow); err != nil {
+		return err
 	}
 	return r.note(ctx, t, j, job.EventResolved, map[string]any{"status": string(j.Status), "key": string(v.Request.Key)})
 }

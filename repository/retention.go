@@ -64,6 +64,8 @@ const (
 // operators' calls about it included, so that at no moment a key is free before
 // its time; its attempts and events go with it. An operation that is done stays.
 // What GET /executors does not show any more goes too, without being counted.
+// On Postgres the partitions of the weeks to come are made, and empty ones of weeks
+// that are over dropped, about once an hour.
 func (r *Repository) Reap(ctx context.Context, limit int) (job.Reaped, error) {
 	if limit <= 0 {
 		return job.Reaped{}, nil

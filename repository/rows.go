@@ -78,6 +78,7 @@ type jobRow struct {
 	Payload      []byte `db:"payload"`
 	BusinessKey  text   `db:"business_key"`
 	OperationKey text   `db:"operation_key"`
+	CallbackURL  text   `db:"callback_url"`
 	Priority     int    `db:"priority"`
 	RunAt        moment `db:"run_at"`
 	ClaimAt      moment `db:"claim_at"`
@@ -122,6 +123,7 @@ func (r *jobRow) job() (job.Job, error) {
 		Payload:           r.Payload,
 		BusinessKey:       string(r.BusinessKey),
 		OperationKey:      string(r.OperationKey),
+		CallbackURL:       string(r.CallbackURL),
 		Priority:          r.Priority,
 		RunAt:             r.RunAt.Time,
 		Deadline:          r.Deadline.Time,
@@ -131,7 +133,6 @@ func (r *jobRow) job() (job.Job, error) {
 		Attempts:          r.Attempt,
 		Generation:        r.Generation,
 		Version:           r.Version,
-		WorkerID:          string(r.WorkerID),
 		Token:             r.Token,
 		ClaimedAt:         r.ClaimedAt.Time,
 		LeaseEndsAt:       r.LockedUntil.Time,
@@ -144,6 +145,7 @@ func (r *jobRow) job() (job.Job, error) {
 		FinishedAt:        r.FinishedAt.Time,
 		ExpiresAt:         r.ExpiresAt.Time,
 	}
+	j.WorkerID, j.Remote = workerOf(r.WorkerID)
 	if j.Status == job.Retrying {
 		j.NextAttemptAt = j.RunAt
 	}

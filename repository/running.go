@@ -1,7 +1,9 @@
 package repository
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"github.com/sekali/sekali/idempotency"
 )
@@ -9,12 +11,35 @@ import (
 // running are keys that one goroutine of this process at a time works on.
 type running struct {
 	mu   sync.Mutex
-	keys map[runningKey]chan struct{}
+	keys map[recordKey]chan struct{}
 }
 
-type runningKey struct {
+// recordKey names a record.
+type recordKey struct {
 	tenant idempotency.Tenant
 	key    idempotency.Key
+}
+
+func keyOf(req idempotency.Request) recordKey { return recordKey{req.Tenant, req.Key} }
+
+// after waits while another caller works on the key, as long as a lock may take;
+// ended tells whether that was enough. first tells that there was no other one: those
+// who come now wait for this caller, until leave is called.
+func (r *running) after(ctx context.Context, req idempotency.Request) (leave func(), first, ended bool, err error) {
+	done, mine := r.take(req)
+	if mine {
+		return func() { r.leave(req, done) }, true, true, nil
+	}
+	timer := time.NewTimer(lockTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return func() {}, false, true, nil
+	case <-timer.C:
+		return func() {}, false, false, nil
+	case <-ctx.Done():
+		return func() {}, false, false, context.Cause(ctx)
+	}
 }
 
 // take makes the key the caller's, until leave, or returns the channel that is
@@ -22,20 +47,20 @@ type runningKey struct {
 func (r *running) take(req idempotency.Request) (ended chan struct{}, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if ended, ok := r.keys[runningKey{req.Tenant, req.Key}]; ok {
+	if ended, ok := r.keys[keyOf(req)]; ok {
 		return ended, false
 	}
 	if r.keys == nil {
-		r.keys = map[runningKey]chan struct{}{}
+		r.keys = map[recordKey]chan struct{}{}
 	}
 	ended = make(chan struct{})
-	r.keys[runningKey{req.Tenant, req.Key}] = ended
+	r.keys[keyOf(req)] = ended
 	return ended, true
 }
 
 func (r *running) leave(req idempotency.Request, ended chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.keys, runningKey{req.Tenant, req.Key})
+	delete(r.keys, keyOf(req))
 	close(ended)
 }

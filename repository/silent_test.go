@@ -11,6 +11,10 @@ import (
 	"github.com/sekali/sekali/repository"
 )
 
+// tries are for a machine that may stand still for seconds: what takes no time
+// takes none in one of them.
+const tries = 3
+
 // A row that somebody has locked, by a slow commit or by hand, must not keep
 // the leases of all the others from being extended.
 func TestFailure_Q24_ALockedRowHoldsUpNoOtherLease(t *testing.T) {
@@ -26,19 +30,23 @@ func TestFailure_Q24_ALockedRowHoldsUpNoOtherLease(t *testing.T) {
 	if _, err := tx.ExecContext(t.Context(), `select id from jobs where id = $1 for update`, string(locked.ID)); err != nil {
 		t.Fatal(err)
 	}
-	started := time.Now()
-	kept, err := w.Repo.Extend(t.Context(), []job.Lease{locked.Lease, free.Lease}, time.Minute)
-	if err != nil {
-		t.Fatal(err)
+	quickest := time.Hour
+	for range tries {
+		started := time.Now()
+		kept, err := w.Repo.Extend(t.Context(), []job.Lease{locked.Lease, free.Lease}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quickest = min(quickest, time.Since(started))
+		if k, ours := kept[locked.ID]; k.Extended || !ours {
+			t.Errorf("the locked one: extended %v, ours %v; want it to be ours and not extended", k.Extended, ours)
+		}
+		if !kept[free.ID].Extended {
+			t.Error("the free one was not extended")
+		}
 	}
-	if k, ours := kept[locked.ID]; k.Extended || !ours {
-		t.Errorf("the locked one: extended %v, ours %v; want it to be ours and not extended", k.Extended, ours)
-	}
-	if !kept[free.ID].Extended {
-		t.Error("the free one was not extended")
-	}
-	if took := time.Since(started); took > 900*time.Millisecond {
-		t.Errorf("took %v: it waited for the lock", took)
+	if quickest > 900*time.Millisecond {
+		t.Errorf("took %v: it waited for the lock", quickest)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
@@ -67,12 +75,16 @@ func TestFailure_BR76_AProbeOfASilentServerIsShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	started := time.Now()
-	if err := r.Ping(t.Context()); err == nil {
-		t.Error("a silent server answered")
+	quickest := time.Hour
+	for range tries {
+		started := time.Now()
+		if err := r.Ping(t.Context()); err == nil {
+			t.Error("a silent server answered")
+		}
+		quickest = min(quickest, time.Since(started))
 	}
-	if took := time.Since(started); took > time.Second {
-		t.Errorf("the probe took %v", took)
+	if quickest > time.Second {
+		t.Errorf("the probe took %v", quickest)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
@@ -101,7 +113,7 @@ func TestClose_DoesNotWaitForASilentServer(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(started); took > 2*time.Second {
+	if took := time.Since(started); took > 8*time.Second { // it would wait for each statement, 5 s
 		t.Errorf("closing took %v", took)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,10 +25,11 @@ import (
 // only read. A transaction that writes takes the write lock at its beginning, so
 // that it waits there, and what it reads cannot change before it writes.
 type sqlite struct {
-	path   string
-	writer *pool
-	reader *pool
-	lock   *os.File
+	path     string
+	settings string // of each connection
+	writer   *pool
+	reader   *pool
+	lock     *os.File
 	// worker is who claims through this repository. Its leases are never run
 	// out: they end with this process.
 	worker atomic.Pointer[string]
@@ -41,6 +43,13 @@ const (
 	// durable before it is answered. Another process's lock is waited for as
 	// long as a lock on Postgres is.
 	sqliteSettings = "_busy_timeout=1000&_journal_mode=WAL&_synchronous=FULL&_foreign_keys=on"
+	// writerSettings are for the one connection that writes. Keys and ids are spread
+	// over their trees, so that a commit touches many pages: with 16 MiB of them in
+	// memory few are read back, and with 32 MiB of journal each is copied into the file
+	// once for many commits (docs/adr/0023).
+	writerSettings = "&_txlock=immediate&_pragma=cache_size(-16384)&_pragma=wal_autocheckpoint(8192)"
+	// asIsSettings open a file that must be there, and change nothing about it.
+	asIsSettings = "_busy_timeout=1000&_foreign_keys=on&mode=rw"
 	// extendPatience is how long a heartbeat waits for the write lock.
 	extendPatience = time.Second
 )
@@ -57,19 +66,46 @@ func openSQLite(ctx context.Context, path string, o Options) (*sqlite, error) {
 	if target, err := filepath.EvalSymlinks(full); err == nil {
 		full = target
 	}
-	s := &sqlite{path: full}
+	s := &sqlite{path: full, settings: sqliteSettings}
+	if o.AsIs {
+		s.settings = asIsSettings
+		_, err = os.Stat(full)
+	} else {
+		err = createPrivate(full)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if o.Exclusive {
 		if s.lock, err = takeLock(full); err != nil {
 			return nil, err
 		}
 	}
-	s.writer = newPool(s.connect("&_txlock=immediate"), 1, leaseTimeout)
+	s.writer = newPool(s.connect(writerSettings), 1, leaseTimeout)
 	s.reader = newPool(s.connect("&_query_only=on"), sqliteReaders, acceptTimeout)
 	if err := s.writer.db.PingContext(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", full, err), s.close())
 	}
 	return s, nil
 }
+
+// createPrivate makes the file where it is missing, for its owner alone: it holds
+// payloads, results and the hashes of tokens. SQLite gives the files beside it
+// the same mode. A file that is there is not opened: closing it would end the
+// locks that SQLite holds on it in this process.
+func createPrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// ErrServed reports a file of SQLite that another gateway has.
+var ErrServed = errors.New("another gateway is running on it")
 
 var errLocked = errors.New("locked by another process")
 
@@ -84,7 +120,7 @@ func takeLock(path string) (*os.File, error) {
 	if err := lockFile(f); err != nil {
 		_ = f.Close()
 		if errors.Is(err, errLocked) {
-			return nil, fmt.Errorf("another gateway is running on %s (it holds %s): stop it first, or give this one a file of its own; several gateways can share a Postgres", path, name)
+			return nil, fmt.Errorf("%s: %w (it holds %s)", path, ErrServed, name)
 		}
 		return nil, fmt.Errorf("lock file %s: %w", name, err)
 	}
@@ -92,7 +128,7 @@ func takeLock(path string) (*os.File, error) {
 }
 
 func (s *sqlite) connect(more string) *sql.DB {
-	file := url.URL{Scheme: "file", Path: s.path, OmitHost: true, RawQuery: sqliteSettings + more}
+	file := url.URL{Scheme: "file", Path: s.path, OmitHost: true, RawQuery: s.settings + more}
 	return sql.OpenDB(sqliteConnector{file.String()})
 }
 
@@ -113,6 +149,7 @@ func (c sqliteConnector) Driver() driver.Driver { return withFunctions() }
 //	now()        the process's time, as it is stored
 //	later(ms)    the time so many milliseconds from now
 //	after(t, ms) the time so many milliseconds after t
+//	until(t)     how many milliseconds it is until t; null of null
 var withFunctions = sync.OnceValue(func() *sqlitedriver.Driver {
 	d := &sqlitedriver.Driver{}
 	d.MustRegisterScalarFunction("now", 0, func(*sqlitedriver.FunctionContext, []driver.Value) (driver.Value, error) {
@@ -133,6 +170,13 @@ var withFunctions = sync.OnceValue(func() *sqlitedriver.Driver {
 		}
 		return stamp(from.Add(time.Duration(ms) * time.Millisecond)), nil
 	})
+	d.MustRegisterScalarFunction("until", 1, func(_ *sqlitedriver.FunctionContext, args []driver.Value) (driver.Value, error) {
+		var at moment
+		if err := at.Scan(args[0]); err != nil || at.IsZero() {
+			return nil, err
+		}
+		return at.Sub(processTime().Truncate(time.Millisecond)).Milliseconds(), nil
+	})
 	return d
 })
 
@@ -145,6 +189,25 @@ func (s *sqlite) migrator() (*sql.DB, error) {
 func (s *sqlite) name() migrations.Engine  { return migrations.SQLite }
 func (s *sqlite) placeholder(n int) string { return "?" + strconv.Itoa(n) }
 func (s *sqlite) reads() *pool             { return s.reader }
+
+func (s *sqlite) probe(ctx context.Context) error { return s.reader.ping(ctx) }
+
+// flushes: one connection writes.
+func (s *sqlite) flushes() (writes, reads int) { return 1, sqliteReaders }
+
+func (s *sqlite) findAll(ctx context.Context, keys []recordKey) ([]*recordRow, error) {
+	records := make([]*recordRow, len(keys))
+	for i, k := range keys {
+		rows, err := collect[recordRow](ctx, s.reader, findSQL, keyArgs(k.tenant, k.key)...)
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) > 0 {
+			records[i] = &rows[0]
+		}
+	}
+	return records, nil
+}
 
 func (s *sqlite) close() error {
 	err := errors.Join(s.reader.close(), s.writer.close())

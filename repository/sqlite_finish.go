@@ -7,8 +7,9 @@ import (
 	"github.com/sekali/sekali/job"
 )
 
-// The statements of an ending. $4 is the worker whose leases have not run out;
-// "" where that does not matter. The clock is read once: "materialized" keeps
+// The statements of an ending. $4 is the process whose leases have not run out, ""
+// where that does not matter; where it does, neither have those of workers outside
+// of the gateway before a second after their end. The clock is read once: "materialized" keeps
 // now() from being called again where its result is used.
 const (
 	finishOneSQL = `
@@ -25,7 +26,9 @@ select slot, id, tenant, key, key_slot, type, $5, payload, business_key, operati
 from jobs, clock
 where slot = $1 and id = $2 and token = $3 and case
     when $14 then state <> 'processing'
-    else state = 'processing' and worker_id <> $4 and ($5 <> 'failed' or cancel_requested_at is null)
+    else state = 'processing' and worker_id <> $4
+      and ($4 = '' or substr(worker_id, 1, 7) <> 'remote:' or locked_until < later(-1000))
+      and ($5 <> 'failed' or cancel_requested_at is null)
   end`
 
 	attemptOneSQL = `
@@ -54,12 +57,13 @@ select $2 as id, $3 as token,
   $7 and exists (
     select 1 from jobs j
     where j.slot = $1 and j.id = $2 and j.token = $3 and j.state = 'processing' and j.cancel_requested_at is not null
-      and j.worker_id <> $8) as cancel_pending`
+      and j.worker_id <> $8
+      and ($8 = '' or substr(j.worker_id, 1, 7) <> 'remote:' or j.locked_until < later(-1000))) as cancel_pending`
 )
 
 var finishStatements = []string{finishOneSQL, attemptOneSQL, operateOneSQL, noteOneSQL, deleteOneSQL, settledOneSQL}
 
-func (s *sqlite) finish(ctx context.Context, endings []ending) ([]job.Application, error) {
+func (s *sqlite) finish(ctx context.Context, endings []ending, _ bool) ([]job.Application, error) {
 	return applyAll(ctx, s, finishStatements, endings, s.finishOne)
 }
 
@@ -135,11 +139,17 @@ func notNil(b []byte) []byte {
 
 // spared is the worker whose leases are not to be ended.
 func (s *sqlite) spared(ifExpired bool) string {
-	if worker := s.worker.Load(); ifExpired && worker != nil {
+	if !ifExpired {
+		return ""
+	}
+	if worker := s.worker.Load(); worker != nil {
 		return *worker
 	}
-	return ""
+	return nobody
 }
+
+// nobody is the name of no worker.
+const nobody = "-"
 
 // application tells what became of a decision in the transaction that was to
 // apply it.
@@ -182,15 +192,17 @@ set state = case when $5 then 'retrying' else 'pending' end,
   started_at = case when not $10 or attempt > $7 then started_at end,
   run_at = case when $5 then later($6) else run_at end,
   claim_at = case when $5 then later($6 + priority * 10000) else claim_at end
-where slot = $1 and id = $2 and token = $3 and state = 'processing' and worker_id <> $4 and cancel_requested_at is null`
+where slot = $1 and id = $2 and token = $3 and state = 'processing' and worker_id <> $4 and cancel_requested_at is null
+  and ($4 = '' or substr(worker_id, 1, 7) <> 'remote:' or locked_until < later(-1000))`
 
 const spareOneSQL = `
 select id, token from jobs
-where slot = $1 and id = $2 and token = $3 and state = 'processing' and worker_id <> $4 and cancel_requested_at is null`
+where slot = $1 and id = $2 and token = $3 and state = 'processing' and worker_id <> $4 and cancel_requested_at is null
+  and ($4 = '' or substr(worker_id, 1, 7) <> 'remote:' or locked_until < later(-1000))`
 
 var requeueStatements = []string{spareOneSQL, attemptOneSQL, requeueOneSQL, settledOneSQL}
 
-func (s *sqlite) requeue(ctx context.Context, requeues []requeue) ([]job.Application, error) {
+func (s *sqlite) requeue(ctx context.Context, requeues []requeue, _ bool) ([]job.Application, error) {
 	return applyAll(ctx, s, requeueStatements, requeues, s.requeueOne)
 }
 

@@ -1,42 +1,13 @@
 package repository
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/sekali/sekali/job"
 )
-
-const claimOneFileSQL = `
-update jobs
-set state = 'processing', attempt = attempt + 1, token = token + 1, version = version + 1, worker_id = $3,
-  locked_until = later($4), claimed_at = now(), started_at = coalesce(started_at, now())
-where (slot, id) in (
-  select slot, id from jobs
-  where state = 'pending' and not blocked and type = $1 and (deadline is null or deadline > now() or started_at is not null)
-    and not exists (select 1 from type_state s where s.type = $1 and s.paused_at is not null)
-  order by claim_at, id
-  limit $2)
-returning id, tenant, key, type, state, payload, business_key, operation_key, priority, run_at, claim_at,
-  deadline, timeout_ms, max_attempts, earlier_attempts, attempt, generation, version, token, worker_id,
-  locked_until, cancel_requested_at, unknown_asks, last_error, created_at, started_at, claimed_at`
-
-func (s *sqlite) claim(ctx context.Context, t job.Type, n int, worker string, lease time.Duration) (rows []jobRow, err error) {
-	s.worker.Store(&worker)
-	err = s.inTx(ctx, []string{claimOneFileSQL}, func(ctx context.Context, tx *sql.Tx) error {
-		rows, err = rowsIn[jobRow](ctx, s, tx, claimOneFileSQL, string(t), n, worker, lease.Milliseconds())
-		return err
-	})
-	// SQLite returns changed rows in any order.
-	slices.SortFunc(rows, func(a, b jobRow) int {
-		return cmp.Or(a.ClaimAt.Compare(b.ClaimAt.Time), cmp.Compare(a.ID, b.ID))
-	})
-	return rows, err
-}
 
 const extendOneSQL = `
 update jobs set locked_until = later($4)
@@ -44,13 +15,13 @@ where slot = $1 and id = $2 and token = $3 and state = 'processing'
 returning id, token, true as extended, cancel_requested_at is not null as cancel_requested`
 
 const heldOneSQL = `
-select id, token, true as extended, cancel_requested_at is not null as cancel_requested from jobs
+select id, token, substr(worker_id, 1, 7) <> 'remote:' as extended, cancel_requested_at is not null as cancel_requested from jobs
 where slot = $1 and id = $2 and token = $3 and state = 'processing'`
 
 // extend prolongs the leases. If an attempt's transaction holds the write lock,
 // it only looks: nobody can take a lease while this process lives, so that what
 // is still held is as good as prolonged, and a long transaction must not cost the
-// others theirs.
+// others theirs. The lease of a worker outside of the gateway is not prolonged then.
 func (s *sqlite) extend(ctx context.Context, held []job.Lease, lease time.Duration) (map[job.ID]job.Kept, error) {
 	var kept map[job.ID]job.Kept
 	patient, cancel := context.WithTimeout(ctx, extendPatience)
@@ -119,12 +90,15 @@ func (s *sqlite) promote(ctx context.Context, limit int) (types []job.Type, next
 	return types, next, err
 }
 
+// othersSQL lists whose holders are not coming back: those of other processes, and
+// those of workers outside of the gateway a second after the end of their leases.
 const othersSQL = `
-select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+select id, tenant, key, type, state, business_key, operation_key, callback_url, priority, run_at, deadline, timeout_ms,
   max_attempts, earlier_attempts, attempt, generation, version, token, worker_id,
   locked_until, cancel_requested_at, unknown_asks, last_error, created_at, started_at, claimed_at
 from jobs
-where state = 'processing' and worker_id <> $1 and (slot, id) > ($2, $3)
+where state = 'processing' and worker_id <> $1 and (substr(worker_id, 1, 7) <> 'remote:' or locked_until < later(-1000))
+  and (slot, id) > ($2, $3)
 order by slot, id
 limit $4`
 

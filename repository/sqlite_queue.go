@@ -8,7 +8,7 @@ import (
 )
 
 const overdueFileSQL = `
-select id, tenant, key, type, state, business_key, operation_key, priority, run_at, deadline, timeout_ms,
+select id, tenant, key, type, state, business_key, operation_key, callback_url, priority, run_at, deadline, timeout_ms,
   max_attempts, earlier_attempts, attempt, generation, version, token, worker_id,
   locked_until, cancel_requested_at, unknown_asks, last_error, created_at, started_at, claimed_at
 from jobs

@@ -10,7 +10,7 @@ import (
 )
 
 func (s *sqlite) begin(ctx context.Context) (*sql.Tx, error) {
-	if err := s.writer.prepare(ctx, append([]string{holdOperationSQL}, finishStatements...)...); err != nil {
+	if err := s.writer.prepare(ctx, slices.Concat([]string{holdOperationSQL}, finishStatements, followStatements)...); err != nil {
 		return nil, err
 	}
 	tx, err := s.writer.db.BeginTx(ctx, nil)
@@ -47,15 +47,34 @@ func (s *sqlite) outcome(ctx context.Context, e ending) (bool, error) {
 
 func (s *sqlite) finishStatements() []string { return slices.Clone(finishStatements) }
 
-func (s *sqlite) finishIn(ctx context.Context, t transaction, e ending) (bool, error) {
-	return s.finishOne(ctx, t.tx, e)
+func (s *sqlite) finishIn(ctx context.Context, t transaction, endings []ending) ([]bool, error) {
+	applied := make([]bool, len(endings))
+	for i, e := range endings {
+		var err error
+		if applied[i], err = s.finishOne(ctx, t.tx, e); err != nil {
+			return nil, err
+		}
+	}
+	return applied, nil
 }
 
-// clientTx and leaseTx are the same here: one connection writes.
+func (s *sqlite) followStatements() []string { return followStatements }
+
+func (s *sqlite) followIn(ctx context.Context, t transaction, follow []job.Submission) error {
+	return followAll(ctx, t, follow)
+}
+
+func (s *sqlite) attemptTx(tx *sql.Tx) transaction { return transaction{tx, s.writer} }
+
+// clientTx, leaseTx and settleTx are the same here: one connection writes.
 func (s *sqlite) clientTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error {
 	return s.inTx(ctx, statements, func(ctx context.Context, tx *sql.Tx) error { return do(ctx, transaction{tx, s.writer}) })
 }
 
 func (s *sqlite) leaseTx(ctx context.Context, statements []string, do func(context.Context, transaction) error) error {
+	return s.clientTx(ctx, statements, do)
+}
+
+func (s *sqlite) settleTx(ctx context.Context, _ bool, statements []string, do func(context.Context, transaction) error) error {
 	return s.clientTx(ctx, statements, do)
 }

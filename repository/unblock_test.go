@@ -86,7 +86,7 @@ func TestFailure_BR49_LostRace(t *testing.T) {
 	if n := count(t, db, goes); n != 2 {
 		t.Errorf("%d go, want those whose key nobody took", n)
 	}
-	claimed, err := r.Claim(t.Context(), "t", 10, "w", time.Minute)
+	claimed, err := r.Claim(t.Context(), job.Claiming{Type: "t", Max: 10, Worker: "w", Lease: time.Minute})
 	if err != nil || len(claimed) != 3 {
 		t.Fatalf("%d claimed, %v", len(claimed), err)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +27,10 @@ func diagnose(f findings) []string {
 	}
 	d.repetitions()
 	d.nearMisses()
+	d.tooFast()
+	d.constraint()
 	d.operators()
+	d.notFound()
 	return d.sentences
 }
 
@@ -39,6 +41,7 @@ type diagnosis struct {
 	findings
 
 	sentences []string
+	absent    []string // what was looked for in vain
 }
 
 func (d *diagnosis) say(format string, args ...any) {
@@ -52,8 +55,9 @@ func (d *diagnosis) stands() {
 	case "scheduled":
 		d.say("The job waits for its time, %s.", j.RunAt.Format(time.RFC3339))
 	case "pending":
-		d.say("The job may start now.")
-		d.waits()
+		if !d.waits() {
+			d.say("The job may start now.")
+		}
 	case "processing":
 		d.say("Attempt %d of %d is running on %s.", j.Attempts, j.MaxAttempts, orNone(j.WorkerID))
 	case "retrying":
@@ -73,21 +77,35 @@ func (d *diagnosis) stands() {
 	}
 }
 
-// waits says what keeps a job from starting that might start.
-func (d *diagnosis) waits() {
+// waits says what keeps a job from starting that might start, if anything does.
+func (d *diagnosis) waits() bool {
+	said := len(d.sentences)
 	for _, other := range d.ahead {
-		d.say("The job %s (%s) has the same business key %s: where the type queues them, this one starts when that one has ended.",
+		d.say("The job waits for the job %s (%s), which has the same business key %s: it starts when that one has ended.",
 			other.Key, other.Status, orNone(other.BusinessKey))
 	}
 	e := d.executor
 	switch {
 	case e == nil:
 	case d.paused():
+	case e.Limits != nil && e.Limits.WaitsFor != nil:
+		d.say("The job waits for the limit of the type %s: %s.", d.job.Type, limitText(*e.Limits))
+	case orNone(e.Executor) == "remote":
+		d.say("The job waits for a worker to claim it (POST /executions/claim with the type %s); %d jobs of the type run.", d.job.Type, e.Busy)
 	case len(e.Workers) == 0:
-		d.say("No process runs the type %s: start one that has it in its configuration, with dispatcher.slots above 0.", d.job.Type)
+		d.say("The job waits for a process that runs the type %s, and there is none: start one that has it in its configuration, with dispatcher.slots above 0.", d.job.Type)
 	case e.Free == 0:
-		d.say("All %d slots of the processes that run the type %s are busy.", e.Slots, d.job.Type)
+		d.say("The job waits for a slot: all %d of the processes that run the type %s are busy.", e.Slots, d.job.Type)
 	}
+	return len(d.sentences) > said
+}
+
+// limitText is the limit that jobs wait for.
+func limitText(l api.Limits) string {
+	if *l.WaitsFor == "concurrency" && l.Concurrency != nil {
+		return fmt.Sprintf("%d at once", *l.Concurrency)
+	}
+	return orNone(l.Rate)
 }
 
 // paused says so if the type is.
@@ -95,7 +113,7 @@ func (d *diagnosis) paused() bool {
 	if d.executor == nil || d.executor.PausedAt == nil {
 		return false
 	}
-	d.say("The type %s has been paused since %s; sekali resume %s lets its jobs start.", d.job.Type, when(d.executor.PausedAt), d.job.Type)
+	d.say("The type %s has been paused since %s; sekali resume %s lets its jobs start.", d.job.Type, when(d.executor.PausedAt), argument(d.job.Type))
 	return true
 }
 
@@ -124,7 +142,7 @@ func (d *diagnosis) failed() {
 		d.say("Its last error: %s: %s.", j.Error.Code, j.Error.Detail)
 	}
 	if !d.doubt() {
-		d.say("When the cause is gone, sekali retry %s brings it back.", shellWord(j.Key))
+		d.say("When the cause is gone, sekali retry %s brings it back.", argument(j.Key))
 	}
 }
 
@@ -145,7 +163,7 @@ func (d *diagnosis) doubt() bool {
 	}
 	d.say("Nobody knows whether its last attempt did its work. Find out with whoever received it; they know the job by its id %s.", d.job.ID)
 	if d.job.Status == "failed" {
-		d.say("Then settle it: sekali resolve %s --status succeeded (or failed).", shellWord(d.job.Key))
+		d.say("Then settle it: sekali resolve --status succeeded %s (or --status failed).", argument(d.job.Key))
 	}
 	return true
 }
@@ -163,46 +181,12 @@ func (d *diagnosis) attempt(a api.Attempt) {
 	case "failed":
 		d.say("Attempt %d on %s failed after %s%s.", a.Number, a.WorkerID, milliseconds(a.DurationMS), trouble)
 	case "lost":
-		d.say("Attempt %d on %s was lost after %s%s. Its process died, stood still or lost its connection, or what it called did not answer: nobody knows what it did.",
+		d.say("Attempt %d on %s was lost after %s%s. Its process died, stood still or lost its connection, or what it called did not answer. Nobody knows what it did, unless its type knows no such doubt: sql, echo and a TxFunc leave nothing behind.",
 			a.Number, a.WorkerID, milliseconds(a.DurationMS), trouble)
 	case "released":
 		d.say("A run on %s was handed back after %s, and not counted: its process shut down, or the job had to wait for something.", a.WorkerID, milliseconds(a.DurationMS))
 	default:
 		d.say("Attempt %d on %s ended %s after %s%s.", a.Number, a.WorkerID, outcome, milliseconds(a.DurationMS), trouble)
-	}
-}
-
-// repetitions says how often clients sent the key again.
-func (d *diagnosis) repetitions() {
-	if n, last := d.total("replayed"); n > 0 {
-		d.say("Clients sent the same request with this key again %s, until about %s, and got the stored answer: a duplicate that did nothing.", times(n), last)
-	}
-	if n, last := d.total("mismatch_refused"); n > 0 {
-		d.say("Clients sent another request with this key %s, until about %s, and were refused (422): somewhere one key is used for two operations.", times(n), last)
-	}
-}
-
-// misses are events that tell of something that went wrong and did no harm.
-var misses = []struct{ event, sentence string }{
-	{"lock_refused", "The job's lock was held by somebody else %s, last at %s: the job was put off, uncounted."},
-	{"lock_lost", "A running attempt lost its lock to somebody else %s, last at %s, and was stopped. The lock's time is too short, or the lock was deleted."},
-	{"heartbeat_lost", "A process found %s, last at %s, that the lease of its attempt was gone, and stopped it."},
-	{"stale_completion_refused", "A process tried to end its attempt after its lease was gone %s, last at %s. It was refused and changed nothing; what its work did elsewhere may have happened twice."},
-	{"operation_busy", "Another job was doing the same operation %s, last at %s: this one waited for it, uncounted."},
-	{"cancel_too_late", "Somebody asked to cancel the job %s, last at %s, but its work was done first."},
-}
-
-// nearMisses says what went wrong around the job.
-func (d *diagnosis) nearMisses() {
-	for _, miss := range misses {
-		if n, last := d.total(miss.event); n > 0 {
-			d.say(miss.sentence, times(n), last)
-		}
-	}
-	for _, e := range d.events {
-		if e.Event == "reconciled" {
-			d.say("At %s the receiver was asked what an attempt of unknown outcome had done, and answered: %v.", e.Time.Format(time.RFC3339), e.Data["answer"])
-		}
 	}
 }
 
@@ -220,6 +204,15 @@ func (d *diagnosis) operators() {
 		}
 	}
 }
+
+// notFound says what was looked for in vain, so that nobody looks for it again.
+func (d *diagnosis) notFound() {
+	if len(d.absent) > 0 {
+		d.say("Looked for and not found: %s.", strings.Join(d.absent, "; "))
+	}
+}
+
+func (d *diagnosis) missing(what string) { d.absent = append(d.absent, what) }
 
 // total counts an event, and tells when it happened last. One event may stand for
 // many.
@@ -251,14 +244,3 @@ func when(t *time.Time) string {
 	}
 	return t.Format(time.RFC3339)
 }
-
-// shellWord is a key as a shell takes it: clients choose keys, and people paste what
-// they read.
-func shellWord(key string) string {
-	if plainWord.MatchString(key) {
-		return key
-	}
-	return "'" + strings.ReplaceAll(key, "'", `'\''`) + "'"
-}
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_.:/@%+=][A-Za-z0-9_.:/@%+=-]*$`)

@@ -1,10 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sekali/sekali/api"
@@ -12,18 +13,24 @@ import (
 
 type executorsCommand struct{ clientFlags }
 
+// Help explains the command.
+func (executorsCommand) Help() string {
+	return `Shows each job type over all processes: what runs it, what waits and why, and how the attempts of the last hour ended.
+
+Examples:
+  sekali executors
+  sekali executors -o json`
+}
+
 // Run shows how the executors stand.
 func (c executorsCommand) Run(ctx context.Context, t terminal) error {
-	got, err := c.send(ctx, call{method: http.MethodGet, path: "/executors"})
+	var list api.ExecutorList
+	got, err := c.get(ctx, "/executors", &list)
 	if err != nil {
 		return err
 	}
 	if c.json() {
-		return t.document(got.body)
-	}
-	var list api.ExecutorList
-	if err := got.decode(&list); err != nil {
-		return err
+		return t.document(got.Body)
 	}
 	if list.Capped {
 		t.note("there are more unfinished jobs than were counted: the numbers are lower bounds.")
@@ -32,7 +39,7 @@ func (c executorsCommand) Run(ctx context.Context, t terminal) error {
 }
 
 var executorHead = []string{
-	"NAME", "EXECUTOR", "STATE", "BUSY", "FREE", "WAITING", "SUCCEEDED", "FAILED", "LOST", "MEAN", "P95", "HEARTBEAT", "WHY",
+	"NAME", "EXECUTOR", "STATE", "BUSY", "FREE", "LIMITS", "WAITING", "SUCCEEDED", "FAILED", "LOST", "MEAN", "P95", "HEARTBEAT", "WHY",
 }
 
 // showExecutors prints a table of the executors, and one of what they run.
@@ -63,8 +70,20 @@ func executorRow(e api.Executor) []string {
 	}
 	waits := e.Waiting.Pending + e.Waiting.Scheduled + e.Waiting.Retrying + e.Waiting.Blocked
 	return []string{
-		e.Name, orNone(e.Executor), state, strconv.Itoa(e.Busy), fmt.Sprintf("%d of %d", e.Free, e.Slots), strconv.Itoa(waits),
+		e.Name, orNone(e.Executor), state, strconv.Itoa(e.Busy), fmt.Sprintf("%d of %d", e.Free, e.Slots), limitsOf(e.Limits), strconv.Itoa(waits),
 		strconv.Itoa(e.Succeeded), strconv.Itoa(e.Failed), strconv.Itoa(e.Lost), milliseconds(e.MeanMS), milliseconds(e.P95MS),
 		orDash(e.LastHeartbeatAt), orNone(e.Waiting.Why),
 	}
+}
+
+// limitsOf tells the limits of a type in one cell.
+func limitsOf(l *api.Limits) string {
+	var parts []string
+	if l != nil && l.Concurrency != nil {
+		parts = append(parts, fmt.Sprintf("%d at once", *l.Concurrency))
+	}
+	if l != nil && l.Rate != nil {
+		parts = append(parts, *l.Rate)
+	}
+	return cmp.Or(strings.Join(parts, ", "), "-")
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-const payExecutor = `{"name":"pay","executor":"http","types":["pay"],"configured":true,"paused_at":null,"slots":4,"free":3,"busy":1,
+const payExecutor = `{"name":"pay","executor":"http","types":["pay"],"configured":true,"paused_at":null,"slots":4,"free":3,"busy":1,"limits":{"concurrency":5,"rate":"20/s","waits_for":null,"next_at":null},
  "running":[{"id":"1","key":"order-42","attempt":2,"worker_id":"w-1","started_at":"2026-03-01T12:00:00Z","lease_expires_at":"2026-03-01T12:00:30Z"}],
  "waiting":{"pending":2,"scheduled":1,"retrying":0,"blocked":0,"why":"2 to be claimed"},"workers":[{"worker_id":"w-1","slots":4,"last_heartbeat_at":"2026-03-01T12:00:01Z"}],
  "last_heartbeat_at":"2026-03-01T12:00:01Z","window_seconds":3600,"succeeded":7,"failed":1,"lost":0,"released":0,"cancelled":0,"mean_ms":1500,"p95_ms":null}`
@@ -21,9 +21,9 @@ func TestContract_Row114_Executors(t *testing.T) {
 	has(t, notes, "lower bounds")
 	lines := strings.Split(out, "\n")
 	for i, want := range []string{
-		"NAME EXECUTOR STATE BUSY FREE WAITING SUCCEEDED FAILED LOST MEAN P95 HEARTBEAT WHY",
-		"gone - not configured 0 0 of 0 1 0 0 0 - - - -",
-		"pay http active 1 3 of 4 3 7 1 0 1.5s - 2026-03-01T12:00:01Z 2 to be claimed",
+		"NAME EXECUTOR STATE BUSY FREE LIMITS WAITING SUCCEEDED FAILED LOST MEAN P95 HEARTBEAT WHY",
+		"gone - not configured 0 0 of 0 - 1 0 0 0 - - - -",
+		"pay http active 1 3 of 4 5 at once, 20/s 3 7 1 0 1.5s - 2026-03-01T12:00:01Z 2 to be claimed",
 		"", "RUNNING KEY ATTEMPT WORKER SINCE LEASE UNTIL", "pay order-42 2 w-1 2026-03-01T12:00:00Z 2026-03-01T12:00:30Z",
 	} {
 		if got := strings.Join(strings.Fields(lines[i]), " "); got != want {

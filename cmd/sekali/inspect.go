@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -31,6 +30,15 @@ type findings struct {
 	ahead    []api.Job     // unfinished jobs that have its business key too
 }
 
+// Help explains the command.
+func (inspectCommand) Help() string {
+	return `Shows a job with its timeline, and says what it means: what each attempt did, what the job waits for, who repeated it, whether a lock or a lease ended too early, whether retries come too fast, which constraint refused, and what to do.
+
+Examples:
+  sekali inspect order-42
+  sekali inspect order-42 -o json`
+}
+
 // Run shows the job, its timeline and what it means.
 func (c inspectCommand) Run(ctx context.Context, t terminal) error {
 	f := findings{asked: c.Key}
@@ -41,14 +49,11 @@ func (c inspectCommand) Run(ctx context.Context, t terminal) error {
 		below    string
 		document any
 	}{{"", &f.job}, {"/attempts", &attempts}, {"/events", &events}} {
-		got, err := c.send(ctx, call{method: http.MethodGet, path: jobPath(c.Key, part.below)})
+		got, err := c.get(ctx, jobPath(c.Key, part.below), part.document)
 		if err != nil {
 			return err
 		}
-		if err := got.decode(part.document); err != nil {
-			return err
-		}
-		raw[i] = got.body
+		raw[i] = got.Body
 	}
 	f.attempts, f.events = attempts.Attempts, events.Events
 	c.surroundings(ctx, &f)
@@ -65,7 +70,7 @@ func (c inspectCommand) surroundings(ctx context.Context, f *findings) {
 		return
 	}
 	var e api.Executor
-	if got, err := c.send(ctx, call{method: http.MethodGet, path: executorPath(f.job.Type, "")}); err == nil && got.decode(&e) == nil {
+	if _, err := c.get(ctx, executorPath(f.job.Type, ""), &e); err == nil {
 		f.executor = &e
 	}
 	if f.job.BusinessKey == nil || f.job.Status == "processing" {
@@ -73,9 +78,19 @@ func (c inspectCommand) surroundings(ctx context.Context, f *findings) {
 	}
 	query := url.Values{"type": {f.job.Type}, "business_key": {*f.job.BusinessKey}, "limit": {"200"}}
 	var list api.JobList
-	if got, err := c.send(ctx, call{method: http.MethodGet, path: "/jobs?" + query.Encode()}); err == nil && got.decode(&list) == nil {
-		f.ahead = slices.DeleteFunc(list.Jobs, func(j api.Job) bool { return finished(j) || j.ID == f.job.ID })
+	if _, err := c.get(ctx, "/jobs?"+query.Encode(), &list); err == nil {
+		f.ahead = slices.DeleteFunc(list.Jobs, func(j api.Job) bool { return !isAhead(j, f.job) })
 	}
+}
+
+// isAhead reports whether a job that waits starts after the other one, which has its
+// business key too: they run in the order of their arrival, and a job that was
+// brought back arrives anew.
+func isAhead(other, waiting api.Job) bool {
+	if finished(other) || other.ID == waiting.ID {
+		return false
+	}
+	return other.Status == "processing" || waiting.Generation > 1 || other.CreatedAt.Before(waiting.CreatedAt)
 }
 
 func (c inspectCommand) print(t terminal, raw [3]json.RawMessage, sentences []string) error {
@@ -93,7 +108,7 @@ func (c inspectCommand) print(t terminal, raw [3]json.RawMessage, sentences []st
 
 // show prints everything for people.
 func (f findings) show(t terminal) error {
-	if err := t.table([]string{"KEY", "TYPE", "STATUS", "ATTEMPTS", "OUTCOME", "ERROR"}, [][]string{jobRow(f.job)}); err != nil {
+	if err := t.table(jobHead, [][]string{jobRow(f.job)}); err != nil {
 		return err
 	}
 	var rows [][]string
@@ -126,8 +141,4 @@ func dataText(data map[string]any) string {
 		parts = append(parts, name+"="+value)
 	}
 	return cmp.Or(strings.Join(parts, " "), "-")
-}
-
-func finished(j api.Job) bool {
-	return j.Status == "succeeded" || j.Status == "failed" || j.Status == "cancelled"
 }

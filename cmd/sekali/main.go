@@ -3,11 +3,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -23,90 +20,97 @@ const (
 	exitUsage       = 2
 	exitRefused     = 3 // by the gateway
 	exitUnreachable = 4
+	exitUnfinished  = 5   // the job goes on
+	exitInterrupted = 130 // as shells have it
 )
 
 // cli is the command line: each command has a Run method in a file of its own.
+// The groups are those of `sekali --help`.
 type cli struct {
-	Serve     serveCommand     `cmd:"" default:"withargs" help:"Run the gateway (the default command)."`
-	Migrate   migrateCommand   `cmd:"" help:"Bring the database schema up, or show how it stands."`
-	Cancel    cancelCommand    `cmd:"" help:"Cancel a job: at once, or by asking whoever runs it to stop."`
-	Retry     retryCommand     `cmd:"" help:"Bring a failed or cancelled job back, with new attempts."`
-	Resolve   resolveCommand   `cmd:"" help:"Settle a job that failed with an unknown outcome."`
-	Inspect   inspectCommand   `cmd:"" help:"Show what has happened to a job, and what it means."`
-	Executors executorsCommand `cmd:"" help:"Show what runs where, what waits and why."`
-	Pause     pauseCommand     `cmd:"" help:"Keep jobs of a type from being started, by any process."`
-	Resume    resumeCommand    `cmd:"" help:"Let jobs of a paused type start again."`
-	Config    configCommand    `cmd:"" help:"Check or print the configuration."`
-	Token     tokenCommand     `cmd:"" help:"Make, list and revoke API keys (auth.mode: api_key)."`
-	Health    healthCommand    `cmd:"" help:"Ask a running gateway on this machine whether it serves; for health checks."`
-	Version   versionCommand   `cmd:"" help:"Print the version."`
+	Serve serveCommand `cmd:"" group:"serve" help:"Run the gateway (the default command)."`
+
+	Submit  submitCommand  `cmd:"" group:"jobs" help:"Submit a job, or a file of jobs."`
+	Status  statusCommand  `cmd:"" group:"jobs" help:"Show how a job stands, or watch it."`
+	List    listCommand    `cmd:"" group:"jobs" help:"List jobs."`
+	Result  resultCommand  `cmd:"" group:"jobs" help:"Print the result of a job."`
+	Inspect inspectCommand `cmd:"" group:"jobs" help:"Show what has happened to a job, and what it means."`
+
+	Cancel    cancelCommand    `cmd:"" group:"operate" help:"Cancel a job, or many."`
+	Retry     retryCommand     `cmd:"" group:"operate" help:"Bring a failed or cancelled job back, or many."`
+	Resolve   resolveCommand   `cmd:"" group:"operate" help:"Settle a job that failed with an unknown outcome."`
+	Executors executorsCommand `cmd:"" group:"operate" help:"Show what runs where, what waits and why."`
+	Schedules schedulesCommand `cmd:"" group:"operate" help:"Show recurring work: when it fired last, and when next."`
+	Pause     pauseCommand     `cmd:"" group:"operate" help:"Keep jobs of a type from being started, by any process."`
+	Resume    resumeCommand    `cmd:"" group:"operate" help:"Let jobs of a paused type start again."`
+
+	Doctor     doctorCommand     `cmd:"" group:"setup" help:"Look for what is wrong, and say what to do."`
+	Migrate    migrateCommand    `cmd:"" group:"setup" help:"Bring the database schema up, or show how it stands."`
+	Config     configCommand     `cmd:"" group:"setup" help:"Check or print the configuration."`
+	Token      tokenCommand      `cmd:"" group:"setup" help:"Make, list and revoke API keys (auth.mode: api_key)."`
+	Health     healthCommand     `cmd:"" group:"setup" help:"Ask a running gateway on this machine whether it serves; for health checks."`
+	OpenAPI    openapiCommand    `cmd:"" name:"openapi" group:"setup" help:"Print the OpenAPI document, for generators of clients."`
+	Completion completionCommand `cmd:"" group:"setup" help:"Print what lets bash, zsh or fish complete commands and flags."`
+	Version    versionCommand    `cmd:"" group:"setup" help:"Print the version."`
 }
 
+var groups = kong.ExplicitGroups([]kong.Group{
+	{Key: "serve", Title: "Serve:"},
+	{Key: "jobs", Title: "Jobs:"},
+	{Key: "operate", Title: "Operate:"},
+	{Key: "setup", Title: "Set up and look after:"},
+})
+
+// helpWidth is what a person reads well; a terminal may be wider.
+const helpWidth = 100
+
 func main() {
-	os.Exit(run(os.Args[1:], terminal{in: os.Stdin, out: os.Stdout, notes: os.Stderr}))
+	os.Exit(run(os.Args[1:], standardTerminal()))
 }
 
 func run(args []string, t terminal) int {
-	var c cli
-	parser, err := kong.New(&c, kong.Name("sekali"),
-		kong.Description("HTTP gateway for background jobs: submit a job with a key as often as you like, its effect happens once."),
-		kong.UsageOnError(), kong.Writers(t.out, t.notes))
-	if err != nil {
-		panic(err) // the struct above is wrong
+	p := newParser(t)
+	if len(args) > 0 && args[0] == completeWord {
+		return p.complete(args[1:], t)
 	}
-	chosen, err := parser.Parse(args)
-	if err != nil {
-		parser.Errorf("%v", err)
-		return exitUsage
+	if err := misnaming(args); err != nil {
+		return p.report(t, nil, err)
 	}
-	ctx, stop := untilSignal()
-	defer stop()
+	chosen, err := p.kong.Parse(withDefault(args))
+	if p.helped {
+		return 0
+	}
+	if err != nil {
+		return p.report(t, nodeOf(err), err)
+	}
+	if err := checkGiven(chosen); err != nil {
+		return p.report(t, chosen.Selected(), err)
+	}
+	ctx, signals := untilSignal()
+	defer signals.stop()
 	chosen.BindTo(ctx, (*context.Context)(nil))
-	chosen.Bind(t)
+	chosen.Bind(t, signals)
 	if err := chosen.Run(); err != nil {
-		fmt.Fprintln(t.notes, "sekali:", err)
-		return codeOf(err)
+		return p.report(t, chosen.Selected(), err)
 	}
 	return 0
 }
 
-func codeOf(err error) int {
-	var wrong *gateway.ConfigError
-	var draft *gateway.DraftError
-	var usage *usageError
-	var refused *refusedError
-	var unreachable *unreachableError
-	switch {
-	case errors.As(err, &wrong), errors.As(err, &draft), errors.As(err, &usage):
-		return exitUsage
-	case errors.As(err, &refused):
-		return exitRefused
-	case errors.As(err, &unreachable):
-		return exitUnreachable
+// withDefault puts in the default command where none is named. The parser could
+// do so itself, but knows then no near misses of a command's name.
+func withDefault(args []string) []string {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") && args[0] != "-h" && args[0] != "--help" {
+		return append([]string{"serve"}, args...)
 	}
-	return exitFailed
-}
-
-// usageError reports arguments that cannot be meant.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
-// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The
-// second one ends the process at once: whoever sends it will not wait.
-func untilSignal() (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
+	return args
 }
 
 // configFlags are the flags of every command that reads the configuration.
 type configFlags struct {
-	Config      string `help:"Configuration file (YAML)." placeholder:"FILE" env:"SEKALI_CONFIG"`
+	Config      string `help:"Configuration file (YAML)." placeholder:"FILE" env:"SEKALI_CONFIG" usage:"[--config FILE]"`
 	Listen      string `help:"Address to serve on (listen)." placeholder:"HOST:PORT"`
 	DatabaseURL string `help:"sqlite:FILE or postgres://… (database_url)." placeholder:"URL"`
 	RedisURL    string `help:"redis://… (redis_url)." placeholder:"URL"`
-	LogLevel    string `help:"debug, info, warn or error (log.level)." placeholder:"LEVEL"`
+	LogLevel    string `help:"debug, info, warn or error (log.level)." placeholder:"LEVEL" values:"debug,info,warn,error"`
 }
 
 // load reads the configuration; flags win over the environment, that over the file.
@@ -121,12 +125,4 @@ func (f configFlags) load() (gateway.Config, error) {
 		}
 	}
 	return gateway.Load(f.Config, environ)
-}
-
-type versionCommand struct{}
-
-// Run prints the version.
-func (versionCommand) Run() error {
-	fmt.Println(version)
-	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/sekali/sekali/gateway"
 )
@@ -12,38 +11,81 @@ type migrateCommand struct {
 	Status migrateStatus `cmd:"" help:"List the migrations and whether each is applied."`
 }
 
-type migrateUp struct{ configFlags }
+// Help has the examples.
+func (migrateCommand) Help() string {
+	return `A gateway brings the schema up when it starts, unless migrate: false says that this command does. It may
+run beside gateways, of this version and of the one before.
+
+  sekali migrate
+  sekali migrate status --database-url postgres://sekali@db.internal/sekali`
+}
+
+type migrateUp struct {
+	configFlags
+	outputFlag
+}
+
+// Help has the examples.
+func (migrateUp) Help() string {
+	return `Applies the migrations that are missing, and lists all. Several at once wait for each other.
+
+  sekali migrate up --config sekali.yaml`
+}
 
 // Run applies what is missing.
-func (m migrateUp) Run(ctx context.Context) error {
+func (m migrateUp) Run(ctx context.Context, t terminal) error {
 	cfg, err := m.load()
 	if err != nil {
 		return err
 	}
 	migrations, err := gateway.Migrate(ctx, cfg)
-	show(migrations)
-	return err
+	if err != nil {
+		return err
+	}
+	return m.show(t, migrations)
 }
 
-type migrateStatus struct{ configFlags }
+type migrateStatus struct {
+	configFlags
+	outputFlag
+}
+
+// Help has the examples.
+func (migrateStatus) Help() string {
+	return `Says how far the schema is.
+
+  sekali migrate status
+  sekali migrate status -o json`
+}
 
 // Run lists the migrations.
-func (m migrateStatus) Run(ctx context.Context) error {
+func (m migrateStatus) Run(ctx context.Context, t terminal) error {
 	cfg, err := m.load()
 	if err != nil {
 		return err
 	}
 	migrations, err := gateway.MigrationStatus(ctx, cfg)
-	show(migrations)
-	return err
+	if err != nil {
+		return err
+	}
+	return m.show(t, migrations)
 }
 
-func show(migrations []gateway.Migration) {
-	for _, one := range migrations {
+func (f outputFlag) show(t terminal, migrations []gateway.Migration) error {
+	type step struct {
+		Name    string `json:"name"`
+		Applied bool   `json:"applied"`
+	}
+	steps, rows := make([]step, len(migrations)), make([][]string, len(migrations))
+	for i, one := range migrations {
 		state := "pending"
 		if one.Applied {
 			state = "applied"
 		}
-		fmt.Printf("%-8s %s\n", state, one.Name)
+		steps[i], rows[i] = step(one), []string{state, one.Name}
 	}
+	if f.json() {
+		return t.print(map[string]any{"migrations": steps})
+	}
+	return t.table([]string{"STATE", "MIGRATION"}, rows)
 }

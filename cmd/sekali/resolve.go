@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"strings"
+
+	"github.com/sekali/sekali/client"
 )
 
 type resolveCommand struct {
@@ -19,13 +17,22 @@ type resolveCommand struct {
 	Result string `placeholder:"JSON|@FILE|-" help:"What it gave, with --status succeeded: JSON, @FILE, or - for standard input."`
 }
 
+// Help explains the command.
+func (resolveCommand) Help() string {
+	return `Settles a job that failed with the outcome outcome_unknown: nobody knows whether its last attempt did its work. Find out with whoever received it, and say here how it ended.
+
+Examples:
+  sekali resolve order-42 --status succeeded --result '{"capture": "c_1"}'
+  sekali resolve order-42 --status failed`
+}
+
 // Run settles the job.
 func (c resolveCommand) Run(ctx context.Context, t terminal) error {
-	body, err := c.body(t.in)
+	body, err := c.body(ctx, t.in)
 	if err != nil {
 		return err
 	}
-	got, err := c.send(ctx, call{method: http.MethodPost, path: jobPath(c.Key, "/resolve"), key: c.get(t), body: body})
+	got, err := c.send(ctx, client.Request{Method: http.MethodPost, Path: jobPath(c.Key, "/resolve"), Key: c.callKey(t), Body: body})
 	if err != nil {
 		return err
 	}
@@ -35,36 +42,16 @@ func (c resolveCommand) Run(ctx context.Context, t terminal) error {
 }
 
 // body is the resolution, with the result's bytes as they are.
-func (c resolveCommand) body(in io.Reader) ([]byte, error) {
+func (c resolveCommand) body(ctx context.Context, in io.Reader) ([]byte, error) {
 	if c.Result == "" {
 		return fmt.Appendf(nil, `{"status":%q}`, c.Status), nil
 	}
 	if c.Status == "failed" {
 		return nil, &usageError{"--result is for --status succeeded: a failed job has no result"}
 	}
-	result, err := readData(c.Result, in)
+	result, err := readJSON(ctx, "--result", c.Result, in)
 	if err != nil {
 		return nil, err
 	}
 	return fmt.Appendf(nil, `{"status":%q,"result":%s}`, c.Status, result), nil
-}
-
-// readData reads JSON from an argument: the text itself, @FILE, or - for standard
-// input.
-func readData(argument string, in io.Reader) ([]byte, error) {
-	data, err := []byte(argument), error(nil)
-	file, isFile := strings.CutPrefix(argument, "@")
-	switch {
-	case argument == "-":
-		data, err = io.ReadAll(in)
-	case isFile:
-		data, err = os.ReadFile(file)
-	}
-	if err != nil {
-		return nil, &usageError{err.Error()}
-	}
-	if data = bytes.TrimSpace(data); !json.Valid(data) {
-		return nil, &usageError{"the result is no JSON; a text is written in quotes: '\"text\"'"}
-	}
-	return data, nil
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,8 @@ import (
 // request is what a gateway was asked.
 type request struct {
 	line, key, token, mediaType, body string
+
+	prefer, match string // the headers Prefer and If-None-Match
 }
 
 // answerOf is what it answers: a status, a document and headers in pairs.
@@ -31,7 +34,12 @@ type double struct {
 	mu      sync.Mutex
 	asked   []request
 	answers map[string][]answerOf
+	before  func(line string) // nil, or called before a request is answered
 }
+
+// nowhere is the address of no gateway: nobody listens at this port. One that was
+// free a moment ago may be another test's by now.
+const nowhere = "http://127.0.0.1:1"
 
 func newDouble(t *testing.T, answers map[string][]answerOf) *double {
 	t.Helper()
@@ -43,12 +51,16 @@ func newDouble(t *testing.T, answers map[string][]answerOf) *double {
 
 func (d *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
+	line := r.Method + " " + r.URL.RequestURI()
+	if d.before != nil {
+		d.before(line)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	line := r.Method + " " + r.URL.RequestURI()
-	d.asked = append(d.asked, request{line, r.Header.Get("Idempotency-Key"), r.Header.Get("Authorization"), r.Header.Get("Content-Type"), string(body)})
+	d.asked = append(d.asked, request{line, r.Header.Get("Idempotency-Key"), r.Header.Get("Authorization"), r.Header.Get("Content-Type"), string(body), r.Header.Get("Prefer"), r.Header.Get("If-None-Match")})
 	answers := d.answers[line]
 	if len(answers) == 0 {
+		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"code":"route-not-found","title":"There is nothing at this path","detail":"x"}`)
 		return
@@ -57,6 +69,7 @@ func (d *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.answers[line] = answers[1:]
 	}
 	a := answers[0]
+	w.Header().Set("Content-Type", mediaTypeOf(a))
 	for i := 0; i < len(a.header); i += 2 {
 		w.Header().Set(a.header[i], a.header[i+1])
 	}
@@ -65,6 +78,18 @@ func (d *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(a.status)
 	_, _ = io.WriteString(w, a.body)
+}
+
+// mediaTypeOf is what a gateway says of such a body; of another program's it says
+// nothing.
+func mediaTypeOf(a answerOf) string {
+	switch {
+	case !strings.HasPrefix(a.body, "{"):
+		return "text/html"
+	case a.status >= http.StatusBadRequest:
+		return "application/problem+json"
+	}
+	return "application/json"
 }
 
 // once is a gateway that always answers the same.
@@ -79,6 +104,13 @@ func runWith(in string, args ...string) (out, notes string, code int) {
 	var o, n bytes.Buffer
 	code = sekali.Run(strings.NewReader(in), &o, &n, args...)
 	return o.String(), n.String(), code
+}
+
+// requests are what the gateway was asked.
+func (d *double) requests() []request {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.asked)
 }
 
 // has reports which of the texts are missing.

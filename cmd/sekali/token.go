@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/sekali/sekali/gateway"
@@ -19,9 +15,14 @@ type tokenCommand struct {
 	Revoke tokenRevoke `cmd:"" help:"End an API key. Gateways refuse it within a second."`
 }
 
-// outputFlag chooses between text for people and JSON for programs.
-type outputFlag struct {
-	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
+// Help has the examples.
+func (tokenCommand) Help() string {
+	return `With auth.mode: api_key every request carries a token, and the tenant is the token's. Tokens are kept in
+the database, as hashes: these commands need the database, and no running gateway.
+
+  sekali token create --tenant acme --name ci --permissions submit,read --expires 720h
+  sekali token list
+  sekali token revoke ID`
 }
 
 type tokenCreate struct {
@@ -29,12 +30,22 @@ type tokenCreate struct {
 	outputFlag
 	Tenant      string        `required:"" help:"Whom the token speaks for."`
 	Name        string        `help:"For people."`
-	Permissions string        `default:"*" help:"Any of submit, read, operate, manage, proxy, joined by commas; * is everything."`
+	Permissions string        `default:"*" values:"submit,read,operate,manage,proxy,work,work_all" joined:"" help:"Any of submit, read, operate, manage, proxy, work, work_all, joined by commas; * is everything but work_all."`
 	Expires     time.Duration `help:"How long it is good for, e.g. 720h. Default: until it is revoked."`
 }
 
+// Help has the examples.
+func (tokenCreate) Help() string {
+	return `The token alone goes to standard output, once; nobody can show it again. Permissions: submit (jobs, and
+their cancelling), read, operate (retry and resolve), manage (pause and resume), proxy, work (claim and end jobs as
+a worker); * is all of them. work_all is work on the jobs of all tenants, and has to be named.
+
+  sekali token create --tenant acme --name ci --permissions submit,read --expires 720h
+  TOKEN=$(sekali token create --tenant acme)`
+}
+
 // Run makes the token and shows it.
-func (t tokenCreate) Run(ctx context.Context) error {
+func (t tokenCreate) Run(ctx context.Context, to terminal) error {
 	cfg, err := t.load()
 	if err != nil {
 		return err
@@ -45,15 +56,14 @@ func (t tokenCreate) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if t.Output == "json" {
-		return writeJSON(os.Stdout, struct {
+	if t.json() {
+		return to.print(struct {
 			gateway.Token
 			Text string `json:"token"`
 		}{token, text})
 	}
-	// The token alone goes to standard output: TOKEN=$(sekali token create …).
-	fmt.Fprintf(os.Stderr, "token %s of tenant %s; it is shown only now:\n", token.ID, token.Tenant)
-	fmt.Println(text)
+	to.note("token %s of tenant %s; it is shown only now:", token.ID, token.Tenant)
+	fmt.Fprintln(to.out, text)
 	return nil
 }
 
@@ -62,8 +72,16 @@ type tokenList struct {
 	outputFlag
 }
 
+// Help has the examples.
+func (tokenList) Help() string {
+	return `Revoked and expired tokens are listed too, oldest first.
+
+  sekali token list
+  sekali token list -o json --config sekali.yaml`
+}
+
 // Run lists the tokens.
-func (t tokenList) Run(ctx context.Context) error {
+func (t tokenList) Run(ctx context.Context, to terminal) error {
 	cfg, err := t.load()
 	if err != nil {
 		return err
@@ -72,18 +90,19 @@ func (t tokenList) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if t.Output == "json" {
-		return writeJSON(os.Stdout, struct {
+	if t.json() {
+		return to.print(struct {
 			Tokens []gateway.Token `json:"tokens"`
 		}{tokens})
 	}
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tTENANT\tNAME\tPERMISSIONS\tCREATED\tEXPIRES\tREVOKED")
-	for _, one := range tokens {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", one.ID, one.Tenant, one.Name, strings.Join(one.Permissions, ","),
-			one.CreatedAt.Format(time.RFC3339), orDash(one.ExpiresAt), orDash(one.RevokedAt))
+	rows := make([][]string, len(tokens))
+	for i, one := range tokens {
+		rows[i] = []string{
+			one.ID, one.Tenant, one.Name, strings.Join(one.Permissions, ","), one.CreatedAt.Format(time.RFC3339),
+			orDash(one.ExpiresAt), orDash(one.RevokedAt),
+		}
 	}
-	return table.Flush()
+	return to.table([]string{"ID", "TENANT", "NAME", "PERMISSIONS", "CREATED", "EXPIRES", "REVOKED"}, rows)
 }
 
 func orDash(t *time.Time) string {
@@ -98,8 +117,15 @@ type tokenRevoke struct {
 	ID string `arg:"" help:"The id of the token, as token list shows it."`
 }
 
+// Help has the examples.
+func (tokenRevoke) Help() string {
+	return `Every gateway on the database refuses the token within a second. It stays in the list.
+
+  sekali token revoke 4f3a9c`
+}
+
 // Run revokes the token.
-func (t tokenRevoke) Run(ctx context.Context) error {
+func (t tokenRevoke) Run(ctx context.Context, to terminal) error {
 	cfg, err := t.load()
 	if err != nil {
 		return err
@@ -107,12 +133,6 @@ func (t tokenRevoke) Run(ctx context.Context) error {
 	if err := gateway.RevokeToken(ctx, cfg, t.ID); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "token %s is revoked\n", t.ID)
+	to.note("token %s is revoked", t.ID)
 	return nil
-}
-
-func writeJSON(w io.Writer, document any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(document)
 }

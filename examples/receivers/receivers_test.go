@@ -147,7 +147,7 @@ type answer struct {
 // gateway does: the key is the job's id, quoted.
 func send(t *testing.T, method, address, job string) answer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	body := io.Reader(nil)
 	if method == http.MethodPost {

@@ -171,7 +171,7 @@ func equal(a, b idempotency.Response) bool {
 // eventually polls until the check holds: for what only time brings about.
 func eventually(t *testing.T, what string, check func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()

@@ -224,7 +224,7 @@ func testTxWaitsLong(t *testing.T, w TxWorld) {
 	if !errors.As(err, &inProgress) {
 		t.Errorf("second request: %v", err)
 	}
-	if waited := time.Since(began); waited > 3*time.Second {
+	if waited := time.Since(began); waited > 15*time.Second { // a second, and a machine that stands still
 		t.Errorf("it waited %v", waited)
 	}
 	close(end)

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -187,4 +188,64 @@ func TestContract_Row24_TheUpstreamLearnsTheTenantAndNotTheToken(t *testing.T) {
 		}
 		g.submit("k", `{"type":"echo"}`, bearer(one)).problem(t, http.StatusForbidden, "forbidden")
 	})
+}
+
+// Whose token is revoked while a request of it waits is not told what became of the
+// job: a GET is refused, and a submission, which was let in before, gets the answer
+// that it would have got at once.
+func TestContract_Row19_Row77_Row89_ARevokedTokenLearnsNothingAfterItsWait(t *testing.T) {
+	onEngines(t, func(t *testing.T, database string) {
+		_, other := token(t, database, "--tenant", "one")
+		receiver := newHeld(t)
+		g := start(t, database, both(t, withKeys, oneWaits, receiver.config("held")))
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			id, theirs := token(t, database, "--tenant", "one")
+			key := method + "-waits"
+			first := g.submit(key, heldBody, bearer(theirs)).want(t, http.StatusAccepted)
+			waits := g.waitsFor(t, method, key, bearer(theirs), bearer(other))
+			if _, problems, code := sekali(t, database, "token", "revoke", id); code != 0 {
+				t.Fatalf("%d %s", code, problems)
+			}
+			testenv.Eventually(t, 0, "the gateway knows it", func() bool {
+				return g.get("/jobs/"+key, bearer(theirs)).StatusCode == http.StatusUnauthorized
+			})
+			receiver.release(key)
+			a := <-waits
+			if a.Response == nil {
+				t.Fatalf("%s got no answer", method)
+			}
+			if method == http.MethodGet {
+				a.problem(t, http.StatusUnauthorized, "unauthenticated")
+				continue
+			}
+			a.want(t, http.StatusAccepted, "Idempotent-Replayed: true")
+			if !bytes.Equal(a.body, first.body) || a.Header.Get("Job-Status") == "succeeded" {
+				t.Errorf("the submission got %v %s", a.Header, a.body)
+			}
+		}
+	})
+}
+
+// waitsFor sends a request of the job that waits for its end, and returns when it
+// does. There is room for one that waits.
+func (g *gateway) waitsFor(t testing.TB, method, key, theirs, other string) <-chan answer {
+	t.Helper()
+	path, body := "/jobs/"+key, ""
+	if method == http.MethodPost {
+		path, body = "/jobs", heldBody
+	}
+	c := make(chan answer, 1)
+	granted := func(a answer) bool { return a.Response != nil && a.Header.Get("Preference-Applied") != "" }
+	go func() {
+		var a answer
+		for a.Response == nil || a.StatusCode < http.StatusBadRequest && !granted(a) { // until the place is free
+			a, _ = g.try(method, path, body, jsonType, "Idempotency-Key: "+key, "Prefer: wait=50", theirs)
+		}
+		c <- a
+	}()
+	testenv.Eventually(t, 0, "it waits", func() bool {
+		a, err := g.try(http.MethodGet, "/jobs/"+key, "", "Prefer: wait=1", other)
+		return err == nil && !granted(a)
+	})
+	return c
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ import (
 // the form NAME=value before the command go to its environment.
 func sekali(t testing.TB, database string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	env := []string{"PATH=" + os.Getenv("PATH"), "GORACE=exitcode=66 halt_on_error=1 atexit_sleep_ms=0"}
 	if database != "" {
@@ -73,7 +74,7 @@ auth: {mode: magic}
 dispatcher: {slots: -1, poll_interval: 1ns, grace: 1s}
 defaults: {lease: 1ms, heartbeat: 1h, timeout: 1, max_attempts: 0, backoff: {base: 2h, cap: 1h}, priority: 101}
 unknown_key: 1
-schedules: {}
+schedules: {daily: {type: nobody, cron: "61 * * * *"}}
 proxy:
   - {match: POST /v1/a, upstream: "ftp://user:canary-8@host", timeout: 1ns, on_5xx: hope, on_interrupted: hope, key: maybe}
   - {match: POST /jobs/x, upstream: "http://host"}
@@ -91,7 +92,7 @@ job_types:
   pasted: {executor: sql, sql: {statement: "insert into t values ('{{ .payload.x }}')"}}
   ends: {executor: sql, sql: {statement: "commit"}}
   writes: {executor: sql, sql: {statement: "select 1", existing: "delete from t"}}
-  later: {executor: echo, concurrency: 3}
+  later: {executor: echo, concurrency: -3}
   func: {executor: func}
   shape: [1, 2]
 `
@@ -99,7 +100,7 @@ job_types:
 var brokenPaths = []string{
 	"listen", "database_url", "database_max_conns", "redis_url", "idempotency.required", "idempotency.max_key_length", "idempotency.key_pattern", "idempotency.retention",
 	"idempotency.lease", "limits.body", "limits.result", "limits.wait", "log.level", "log.format", "auth.mode", "dispatcher.slots", "dispatcher.poll_interval", "dispatcher.grace",
-	"defaults.lease", "defaults.heartbeat", "defaults.timeout", "defaults.max_attempts", "defaults.backoff.base", "defaults.priority", "unknown_key", "schedules",
+	"defaults.lease", "defaults.heartbeat", "defaults.timeout", "defaults.max_attempts", "defaults.backoff.base", "defaults.priority", "unknown_key", "schedules.daily.type", "schedules.daily.cron",
 	"idempotency.after_expiry", "limits.batch", "limits.rate", "limits.pending", "limits.waiters", "cors.allowed_origins[0]",
 	"proxy[0].upstream", "proxy[0].timeout", "proxy[0].on_5xx", "proxy[0].on_interrupted", "proxy[0].key", "proxy[1].match", "proxy[2].match",
 	"job_types.bad name", "job_types.nothing.executor", "job_types.twice.sql", "job_types.twice.http", "job_types.ftp.http.url", "job_types.unparsed.http.url", "job_types.stolen",
@@ -211,7 +212,9 @@ func TestCLI_MigrateAndVersion(t *testing.T) {
 			}
 			var states []string
 			for line := range strings.Lines(out) {
-				states = append(states, strings.Fields(line)[0])
+				if state := strings.Fields(line)[0]; state != "STATE" {
+					states = append(states, state)
+				}
 			}
 			return slices.Compact(slices.Sorted(slices.Values(states)))
 		}
@@ -244,7 +247,7 @@ func TestCLI_Health(t *testing.T) {
 			t.Errorf("of a gateway on every address: %d %s", code, problems)
 		}
 		g.kill()
-		if _, problems, code := sekali(t, g.database, "health", "--listen", address); code == 0 || problems == "" {
+		if _, problems, code := sekali(t, g.database, "health", "--listen", address); code != 4 || !strings.Contains(problems, "cannot be reached") {
 			t.Errorf("of a gateway that is gone: %d %s", code, problems)
 		}
 	})
@@ -260,7 +263,8 @@ func TestFailure_BR78_CLI_SecondGatewayOnOneSQLiteFileIsRefused(t *testing.T) {
 	}
 	for _, same := range []string{database, "sqlite:" + filepath.Dir(strings.TrimPrefix(database, "sqlite:")) + "/../" + filepath.Base(filepath.Dir(database)) + "/sekali.db", "sqlite:" + link} {
 		second := launch(t, same, "")
-		if code := second.wait(20 * time.Second); code == 0 || !strings.Contains(second.logged(), "another gateway is running on") || len(second.logLines("sekali serves")) > 0 {
+		if code := second.wait(60 * time.Second); code == 0 || !strings.Contains(second.logged(), "another gateway is running on it") ||
+			!strings.Contains(second.logged(), "What to do: stop it first") || len(second.logLines("sekali serves")) > 0 {
 			t.Errorf("%s: exit code %d: %s", same, code, second.logged())
 		}
 	}
@@ -272,6 +276,20 @@ func TestFailure_BR78_CLI_SecondGatewayOnOneSQLiteFileIsRefused(t *testing.T) {
 	}
 }
 
+// A server that answers is not said to be away.
+func TestCLI_AServerWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	address, err := url.Parse(testenv.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address.Path = "/not_there"
+	_, problems, code := sekali(t, address.String(), "migrate")
+	if code != 1 || !strings.Contains(problems, `database "not_there" does not exist`) || !strings.Contains(problems, "names the server, the database, the user") || strings.Contains(problems, "pq:") {
+		t.Errorf("exit code %d: %s", code, problems)
+	}
+}
+
 func TestCLI_PortInUse(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -280,8 +298,41 @@ func TestCLI_PortInUse(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = listener.Close() })
 	g := launch(t, testenv.SQLite(t), fmt.Sprintf("listen: %s", listener.Addr()))
-	if code := g.wait(20 * time.Second); code != 1 || !strings.Contains(g.logged(), listener.Addr().String()) {
+	if code := g.wait(60 * time.Second); code != 1 || !strings.Contains(g.logged(), listener.Addr().String()) {
 		t.Errorf("exit code %d: %s", code, g.logged())
+	}
+}
+
+// Whatever the start asks the database, its connection breaks several times.
+func TestFailure_BR79_CLI_StartOutlastsADatabaseThatGoesAwayMeanwhile(t *testing.T) {
+	t.Parallel()
+	questions := []string{"goose_lock", "goose_db_version", "name in ('slots', 'slot_hash')", "select now() as now", "name = 'installation'", "create table if not exists invoices"}
+	var mu sync.Mutex
+	broken := make([]int, len(questions))
+	w := newWire(t, testenv.Postgres(t))
+	w.rule(func(sent []byte) fate {
+		mu.Lock()
+		defer mu.Unlock()
+		for i, question := range questions {
+			if broken[i] < 4 && bytes.Contains(sent, []byte(question)) {
+				broken[i]++
+				return cut
+			}
+		}
+		return pass
+	})
+	g := start(t, w.url, invoices)
+	mu.Lock()
+	if slices.Contains(broken, 0) {
+		t.Errorf("the start does not ask each of %q: %v", questions, broken)
+	}
+	mu.Unlock()
+	if n := len(g.logLines("the database cannot be reached yet; trying again")); n < len(questions)-1 { // database/sql asks again by itself, a few times
+		t.Errorf("it has waited %d times", n)
+	}
+	g.submit("k", `{"type":"invoice_generate","payload":{"order_id":"k","total":1}}`).want(t, http.StatusAccepted)
+	if j := g.finished("k"); j["status"] != "succeeded" {
+		t.Errorf("job %v", j)
 	}
 }
 
@@ -297,10 +348,10 @@ func TestFailure_BR79_CLI_StartWaitsForTheDatabase(t *testing.T) {
 	}
 	g, idle := launch(t, server.URL(), ""), launch(t, server.URL(), "")
 	for _, one := range []*gateway{g, idle} {
-		testenv.Eventually(t, 20*time.Second, "it says that it waits", func() bool { return len(one.logLines("the database cannot be reached yet; trying again")) > 1 })
+		testenv.Eventually(t, 0, "it says that it waits", func() bool { return len(one.logLines("the database cannot be reached yet; trying again")) > 1 })
 	}
 	idle.signal(syscall.SIGTERM) // one that waits can be stopped too
-	if code := idle.wait(20 * time.Second); code == 66 || len(idle.logLines("sekali serves")) > 0 {
+	if code := idle.wait(60 * time.Second); code == 66 || len(idle.logLines("sekali serves")) > 0 {
 		t.Errorf("stopped while waiting: exit code %d: %s", code, idle.logged())
 	}
 	if err := server.Restart(); err != nil {
@@ -310,7 +361,7 @@ func TestFailure_BR79_CLI_StartWaitsForTheDatabase(t *testing.T) {
 	case <-g.serving():
 	case <-g.exited:
 		t.Fatalf("it has ended: %s", g.logged())
-	case <-time.After(30 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("it does not serve")
 	}
 	if j := g.ended(t, "k", `{"type":"echo"}`); j["status"] != "succeeded" {

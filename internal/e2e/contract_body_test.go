@@ -334,7 +334,7 @@ func (g *gateway) dial(t testing.TB) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 	return conn.(*net.TCPConn)
 }
 

@@ -127,14 +127,14 @@ func TestContract_Row90_TooManyWaitersOfAProcessAndOfATenant(t *testing.T) {
 		g.submit("slow", pending).want(t, http.StatusAccepted)
 		ctx, leave := context.WithCancel(t.Context())
 		g.patient(ctx, "slow")
-		testenv.Eventually(t, 20*time.Second, "no more may wait", func() bool { return crowded(t, g.get("/jobs/slow", "Prefer: wait=1"), http.StatusOK) })
+		testenv.Eventually(t, 0, "no more may wait", func() bool { return crowded(t, g.get("/jobs/slow", "Prefer: wait=1"), http.StatusOK) })
 		if !crowded(t, g.submit("slow", pending, "Prefer: wait=5"), http.StatusAccepted) {
 			t.Error("a POST waits although nobody more may")
 		}
 		g.submit("quick", echoBody).want(t, http.StatusAccepted)
 		g.submit("quick", echoBody, "Prefer: respond-async").want(t, http.StatusAccepted, "Preference-Applied: respond-async")
 		leave()
-		testenv.Eventually(t, 20*time.Second, "one may wait again", func() bool { return !crowded(t, g.get("/jobs/slow", "Prefer: wait=1"), http.StatusOK) })
+		testenv.Eventually(t, 0, "one may wait again", func() bool { return !crowded(t, g.get("/jobs/slow", "Prefer: wait=1"), http.StatusOK) })
 	})
 	t.Run("tenant", func(t *testing.T) {
 		onEngines(t, func(t *testing.T, database string) {
@@ -145,7 +145,7 @@ func TestContract_Row90_TooManyWaitersOfAProcessAndOfATenant(t *testing.T) {
 				g.submit("slow", pending, bearer(who)).want(t, http.StatusAccepted)
 			}
 			g.patient(t.Context(), "slow", bearer(one))
-			testenv.Eventually(t, 20*time.Second, "no more of the tenant may wait", func() bool {
+			testenv.Eventually(t, 0, "no more of the tenant may wait", func() bool {
 				return crowded(t, g.get("/jobs/slow", bearer(one), "Prefer: wait=1"), http.StatusOK)
 			})
 			if crowded(t, g.get("/jobs/slow", bearer(two), "Prefer: wait=1"), http.StatusOK) {
@@ -228,7 +228,7 @@ func TestFailure_BR21_BR26_C35_AFailedJobIsNoHiddenRerun(t *testing.T) {
 func TestFailure_BR27_C28_C39_TheSameKeyAfterARefusal(t *testing.T) {
 	onGateway(t, "limits: {rate: 2/s}", func(t *testing.T, g *gateway) {
 		var last answer
-		testenv.Eventually(t, 20*time.Second, "the limit is reached", func() bool {
+		testenv.Eventually(t, 0, "the limit is reached", func() bool {
 			last = g.submit("br27", echoBody)
 			return last.StatusCode != http.StatusAccepted
 		})
@@ -237,7 +237,7 @@ func TestFailure_BR27_C28_C39_TheSameKeyAfterARefusal(t *testing.T) {
 			t.Errorf("detail %q", detail)
 		}
 		key := rand.Text()
-		testenv.Eventually(t, 20*time.Second, "the key that was refused", func() bool {
+		testenv.Eventually(t, 0, "the key that was refused", func() bool {
 			a := g.submit(key, echoBody)
 			if a.StatusCode == http.StatusTooManyRequests {
 				return false
@@ -254,7 +254,14 @@ func TestFailure_BR07_AHotKeyIsCheap(t *testing.T) {
 	t.Parallel()
 	server := private(t)
 	g := start(t, server.Database(t), "")
-	g.submit("hot", echoBody).want(t, http.StatusAccepted)
+	g.ended(t, "hot", echoBody)
+	// The end of a job that waits for a lock for 50 ms gives up, and is written once
+	// more: such an error in the log says nothing of the key.
+	g.switchType("echo", "pause").want(t, http.StatusOK)
+	before, err := server.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var replays atomic.Int64
@@ -286,6 +293,7 @@ func TestFailure_BR07_AHotKeyIsCheap(t *testing.T) {
 		t.Errorf("another key took %v", slowest)
 	}
 	log, err := server.Log()
+	log = strings.TrimPrefix(log, before)
 	if err != nil || strings.Contains(log, "duplicate key") || strings.Contains(log, "ERROR:") {
 		t.Errorf("the database logs errors, %v:\n%.2000s", err, log)
 	}

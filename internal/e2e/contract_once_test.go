@@ -191,9 +191,9 @@ func TestContract_Row30_Row31_Row32_Row90_C2_C10_C38_C39_C40_BR23_WhileTheFirstI
 		crowded := func() bool {
 			return g.charge(key, "Prefer: wait=1").want(t, http.StatusConflict).Header.Get("Preference-Applied") == ""
 		}
-		testenv.Eventually(t, 20*time.Second, "no more may wait", crowded)
+		testenv.Eventually(t, 0, "no more may wait", crowded)
 		leave()
-		testenv.Eventually(t, 20*time.Second, "one more may wait", func() bool { return !crowded() })
+		testenv.Eventually(t, 0, "one more may wait", func() bool { return !crowded() })
 
 		// The lease is renewed for as long as the upstream takes (C2, BR-23).
 		for time.Since(began) < 7*time.Second {

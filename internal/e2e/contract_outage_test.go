@@ -84,7 +84,7 @@ func TestContract_Row47_Row48_Row50_C21_TheStoreIsAway(t *testing.T) {
 		if len(lines) != 2 || lines[0]["level"] != "WARN" || lines[0]["idempotency_key"] != openKey {
 			t.Errorf("lines in the log: %v", lines)
 		}
-		testenv.Eventually(t, 20*time.Second, "the store is back", func() bool { return g.charge(closedKey).StatusCode == http.StatusCreated })
+		testenv.Eventually(t, 0, "the store is back", func() bool { return g.charge(closedKey).StatusCode == http.StatusCreated })
 		u.ran(t, closedKey, 1)
 		if n := g.measured("sekali_keyed_runs_total", `outcome="unprotected"`); n != 2 {
 			t.Errorf("%v runs counted as unprotected", n)
@@ -94,7 +94,7 @@ func TestContract_Row47_Row48_Row50_C21_TheStoreIsAway(t *testing.T) {
 		back = silent()
 		began := time.Now()
 		a := g.charge(key)
-		if took := time.Since(began); took > 6*time.Second { // two, and some for a machine that is busy
+		if took := time.Since(began); took > 10*time.Second { // two, and some for a machine that is busy
 			t.Errorf("a silent store held the request for %v", took)
 		}
 		if a.StatusCode != http.StatusConflict { // who cannot write in time may have to wait for a rival
@@ -102,7 +102,7 @@ func TestContract_Row47_Row48_Row50_C21_TheStoreIsAway(t *testing.T) {
 		}
 		back()
 		u.ran(t, key, 0)
-		testenv.Eventually(t, 20*time.Second, "the store is back", func() bool { return g.charge(key).StatusCode == http.StatusCreated })
+		testenv.Eventually(t, 0, "the store is back", func() bool { return g.charge(key).StatusCode == http.StatusCreated })
 		u.ran(t, key, 1)
 	})
 }

@@ -13,12 +13,18 @@ import (
 
 const echoed = `{"type":"echo","payload":{"n":1}}`
 
-// expire submits a job and waits until its key has expired.
+// expire submits a job and waits until its key has expired, which on a busy machine
+// may be before anybody has seen the job finished.
 func expire(t *testing.T, g *gateway, key string, status int) {
 	t.Helper()
-	g.submit(key, echoed).want(t, http.StatusAccepted)
-	g.finished(key)
-	until(t, g, key, status)
+	g.submit(key, echoed).want(t, http.StatusAccepted, "Idempotent-Replayed: false")
+	testenv.Eventually(t, 60*time.Second, "the expiry of "+key, func() bool {
+		a := g.get("/jobs/" + key)
+		if a.StatusCode == http.StatusOK && a.json(t)["status"] == "failed" {
+			t.Fatalf("it failed: %s", a.body)
+		}
+		return a.StatusCode == status
+	})
 }
 
 // until waits for GET /jobs/{key} to answer with the status.
@@ -71,17 +77,23 @@ func TestContract_Row58_Row93_ForgottenKeys(t *testing.T) {
 	onGateway(t, `idempotency: {retention: 1s, tombstone: 0s}`, func(t *testing.T, g *gateway) {
 		expire(t, g, "k", http.StatusNotFound)
 		g.get("/jobs/k").problem(t, http.StatusNotFound, "job-not-found")
+		// Held back, so that it does not expire before anybody has looked.
+		g.switchType("echo", "pause").want(t, http.StatusOK)
 		g.submit("k", `{"type":"echo","payload":{"n":2}}`).want(t, http.StatusAccepted, "Idempotent-Replayed: false")
-		if payload := g.finished("k")["payload"].(map[string]any); payload["n"] == nil {
+		if payload := g.get("/jobs/k").want(t, http.StatusOK).json(t)["payload"].(map[string]any); fmt.Sprint(payload["n"]) != "2" {
 			t.Errorf("payload %v", payload)
 		}
+		g.switchType("echo", "resume").want(t, http.StatusOK)
+		until(t, g, "k", http.StatusNotFound)
 	})
 }
 
 func TestContract_Row57_AfterExpiryExecute(t *testing.T) {
-	onGateway(t, `idempotency: {retention: 2s, after_expiry: execute}`, func(t *testing.T, g *gateway) {
+	onGateway(t, `idempotency: {retention: 1s, after_expiry: execute}`, func(t *testing.T, g *gateway) {
 		expire(t, g, "k", http.StatusGone)
 		g.submit("k", `{"type":"none"}`).problem(t, http.StatusBadRequest, "unknown-job-type")
+		// Held back, so that the second job does not expire before its replay is asked for.
+		g.switchType("echo", "pause").want(t, http.StatusOK)
 		first := g.submit("k", echoed).want(t, http.StatusAccepted, "Idempotent-Replayed: false")
 		again := g.submit("k", echoed).want(t, http.StatusAccepted, "Idempotent-Replayed: true")
 		if string(first.body) != string(again.body) {
@@ -116,7 +128,7 @@ func lapse(t *testing.T, g *gateway, key string) {
 	if onSQLite(g.database) {
 		past = `julianday(expires_at) <= julianday('now')`
 	}
-	testenv.Eventually(t, 20*time.Second, "the expiry of "+key, func() bool {
+	testenv.Eventually(t, 0, "the expiry of "+key, func() bool {
 		return count(t, db, `select count(*) from idempotency_keys where key = $1 and state = 'completed' and `+past, key) == 1
 	})
 }
@@ -124,14 +136,15 @@ func lapse(t *testing.T, g *gateway, key string) {
 func TestContract_Row57_Row58_Row59_C31_ExpiredAnswersOfAProxiedRoute(t *testing.T) {
 	for name, more := range map[string]string{"refuse": "", "no tombstone": "tombstone: 0s", "execute": "after_expiry: execute"} {
 		t.Run(name, func(t *testing.T) {
-			onProxy(t, "", fmt.Sprintf("idempotency: {response_retention: 1s, %s}", more), charged, func(t *testing.T, g *gateway, u *upstream) {
+			onProxy(t, "", fmt.Sprintf("idempotency: {response_retention: 3s, %s}", more), charged, func(t *testing.T, g *gateway, u *upstream) {
 				key := rand.Text()
 				first := g.charge(key).want(t, http.StatusCreated, "Idempotency-Expires: *")
 				asked := time.Now()
+				// Three seconds are left for this: a moment of a machine that is busy.
 				if again := g.charge(key); again.StatusCode == http.StatusCreated {
 					again.isReplayOf(t, key, first)
 					until, err := time.Parse(time.RFC3339Nano, again.Header.Get("Idempotency-Expires"))
-					if left := until.Sub(asked); err != nil || left > time.Second+100*time.Millisecond || left < -20*time.Second {
+					if left := until.Sub(asked); err != nil || left > 3*time.Second+100*time.Millisecond || left < -20*time.Second {
 						t.Errorf("Idempotency-Expires %v is %v away, %v", until, left, err)
 					}
 				}

@@ -74,7 +74,7 @@ func (g *gate) holds(t testing.TB, key string) {
 	t.Helper()
 	select {
 	case <-g.once(g.arrived, key, false):
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatalf("job %s was not started", key)
 	}
 }
@@ -142,7 +142,7 @@ func TestContract_Row85_Row87_Row89_NonTerminalJob(t *testing.T) {
 			if a.Header.Get("ETag") == etag || a.json(t)["status"] != "succeeded" {
 				t.Errorf("woken with %s %s", a.Header.Get("ETag"), a.body)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(30 * time.Second): // sooner than the 50 that it may wait
 			t.Error("a change did not end the wait")
 		}
 		g.get("/jobs/running", "If-None-Match: "+etag, "Prefer: wait=50").want(t, http.StatusOK, "Preference-Applied: wait=50")
@@ -333,7 +333,7 @@ func TestContract_Row99_HeadIsGetWithoutBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 		if _, err := io.WriteString(conn, "HEAD /jobs/done HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -429,11 +429,12 @@ func errorLines(g *gateway) []string {
 	return found
 }
 
-// version is waited for in turn: what a client sees of a job that retries.
+// version is waited for in turn: what a client sees of a job that retries. It waits
+// for its next attempt long enough to be seen by one whose machine is busy.
 func TestFailure_BR70_AttemptsAreSeenAndSurviveKill(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		sink := newSink(t)
-		config := sink.types(map[string]string{"flaky": "/flaky?fail=3"}) + "defaults: {backoff: {base: 2s, cap: 2s}}"
+		config := sink.types(map[string]string{"flaky": "/flaky?fail=3"}) + "defaults: {backoff: {base: 5s, cap: 5s}}"
 		g := start(t, database, config)
 		g.submit("k", `{"type":"flaky"}`)
 		seen := map[string]bool{}

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -63,7 +64,8 @@ func TestContract_Row64_Row65_Row66_Row73_Row29_WhatADuplicateGets(t *testing.T)
 
 		testenv.Eventually(t, 20*time.Second, "Row65: Retry-After is of the moment", func() bool {
 			a := g.submit("old", scheduled)
-			return a.Header.Get("Retry-After") == "2" && bytes.Equal(a.body, old.body)
+			after := a.Header.Get("Retry-After") // more and more seconds; the time of two may be over by now
+			return len(after) == 1 && after >= "2" && after <= "5" && bytes.Equal(a.body, old.body)
 		})
 	})
 }
@@ -246,61 +248,85 @@ func TestContract_Row67_BR06_AnAcceptThatCannotWriteInTime(t *testing.T) {
 	})
 }
 
-// The second of two first requests waits for the first one's commit. Here the
-// first one is a transaction of the test's, which lasts.
-func TestContract_Row67_TheSecondWaitsForTheFirst(t *testing.T) {
-	t.Parallel()
-	g := start(t, testenv.Postgres(t), "")
-	db := g.beside(t)
-	const insert = `insert into idempotency_keys (slot, tenant, key, fingerprint, state, response_status, created_at)
-		values ($1, 'default', $2, '\x00', 'completed', 202, now())`
-	waits := func() bool {
-		var blocked int
-		err := db.QueryRowContext(t.Context(), `select count(*) from pg_locks where not granted
-			and pid in (select pid from pg_stat_activity where datname = current_database())`).Scan(&blocked)
-		return err == nil && blocked > 0
+// first is the transaction of a first request, made by the test, which lasts.
+type first struct {
+	g         *gateway
+	db        *sql.DB
+	statement string
+	args      []any
+}
+
+// begun begins it, and returns how it ends without having done anything.
+func (f first) begun(t testing.TB) (letGo func()) {
+	t.Helper()
+	tx, err := f.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	hold := func(statement string, args ...any) (letGo func()) {
-		tx, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
+	if _, err := tx.ExecContext(t.Context(), f.statement, f.args...); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = tx.Rollback() }
+}
+
+// second sends another request with the key.
+func (f first) second() <-chan answer {
+	c := make(chan answer, 1)
+	go func() {
+		a, _ := f.g.try(http.MethodPost, "/jobs", echoBody, jsonType, "Idempotency-Key: k")
+		c <- a
+	}()
+	return c
+}
+
+// tooLate fails unless the second one is refused while the first one goes on.
+func (f first) tooLate(t testing.TB) {
+	t.Helper()
+	letGo := f.begun(t)
+	defer letGo()
+	fromSlow(t, f.second()).refused(t, http.StatusConflict, "idempotency-key-in-use", true)
+}
+
+// inTime is what the second one gets that waits when the first one ends. It waits for
+// a second: a round for which this machine took longer shows nothing.
+func (f first) inTime(t testing.TB) answer {
+	t.Helper()
+	for {
+		letGo, sent, waited := f.begun(t), time.Now(), false
+		second := f.second()
+		testenv.Eventually(t, 0, "the second waits", func() bool {
+			waited = count(t, f.db, `select count(*) from pg_locks where not granted
+				and pid in (select pid from pg_stat_activity where datname = current_database())`) > 0
+			return waited || len(second) > 0
+		})
+		letGo()
+		slow := time.Since(sent) >= time.Second
+		a := fromSlow(t, second)
+		if slow && (!waited || a.StatusCode == http.StatusConflict) {
+			continue
 		}
-		if _, err := tx.ExecContext(t.Context(), statement, args...); err != nil {
-			t.Fatal(err)
-		}
-		return func() { _ = tx.Rollback() }
-	}
-	sent := func() <-chan answer {
-		c := make(chan answer, 1)
-		go func() {
-			a, _ := g.try(http.MethodPost, "/jobs", echoBody, jsonType, "Idempotency-Key: k")
-			c <- a
-		}()
-		return c
-	}
-	got := func(c <-chan answer) answer {
-		a := <-c
-		if a.Response == nil {
-			t.Fatal("a submit got no answer")
+		if !waited {
+			t.Error("the second does not wait")
 		}
 		return a
 	}
+}
 
-	// The first one ends too late, then in time without having accepted.
-	letGo := hold(insert, int(job.KeySlot("default", "k")), "k")
-	got(sent()).refused(t, http.StatusConflict, "idempotency-key-in-use", true)
-	second := sent()
-	testenv.Eventually(t, 0, "the second waits", waits)
-	letGo()
-	fresh := got(second).want(t, http.StatusAccepted, "Idempotent-Replayed: false")
+// The second of two first requests waits for the first one's commit. The first one
+// ends too late, then in time without having accepted.
+func TestContract_Row67_TheSecondWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	g := start(t, testenv.Postgres(t), "")
+	const insert = `insert into idempotency_keys (slot, tenant, key, fingerprint, state, response_status, created_at)
+		values ($1, 'default', $2, '\x00', 'completed', 202, now())`
+	accepts := first{g, g.beside(t), insert, []any{int(job.KeySlot("default", "k")), "k"}}
+	accepts.tooLate(t)
+	fresh := accepts.inTime(t).want(t, http.StatusAccepted, "Idempotent-Replayed: false")
 
 	// The same for one that finds a record that may vanish.
-	letGo = hold(`delete from idempotency_keys where key = 'k'`)
-	got(sent()).refused(t, http.StatusConflict, "idempotency-key-in-use", true)
-	second = sent()
-	testenv.Eventually(t, 0, "the second waits", waits)
-	letGo()
-	if a := got(second).want(t, http.StatusAccepted, "Idempotent-Replayed: true"); !bytes.Equal(a.body, fresh.body) {
+	removes := first{g, accepts.db, `delete from idempotency_keys where key = 'k'`, nil}
+	removes.tooLate(t)
+	if a := removes.inTime(t).want(t, http.StatusAccepted, "Idempotent-Replayed: true"); !bytes.Equal(a.body, fresh.body) {
 		t.Errorf("%s is not %s", a.body, fresh.body)
 	}
 }

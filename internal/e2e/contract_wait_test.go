@@ -84,9 +84,10 @@ func (h *held) callsOf(key string) int {
 
 func (h *held) release(key string) { close(h.job(key).free) }
 
-// config makes the receiver a job type.
+// config makes the receiver a job type, whose jobs are kept through any slow moment:
+// they are held for long, and are to be called once.
 func (h *held) config(name string) string {
-	return fmt.Sprintf("job_types: {%s: {executor: http, http: {url: %q}}}\n", name, h.URL)
+	return fmt.Sprintf("job_types: {%s: {executor: http, lease: 30s, http: {url: %q}}}\n", name, h.URL)
 }
 
 // applied fails unless Preference-Applied names exactly these.

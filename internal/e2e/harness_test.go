@@ -51,7 +51,7 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
 		return 1
 	}
-	return m.Run()
+	return covered(m.Run())
 }
 
 // engines are what every contract row must hold on.
@@ -109,7 +109,7 @@ func start(t testing.TB, database, config string) *gateway {
 	select {
 	case <-g.exited:
 		t.Fatalf("the gateway ended at once: %v\n%s", g.exit, g.logged())
-	case <-time.After(30 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatalf("the gateway does not serve\n%s", g.logged())
 	case <-g.serving():
 	}
@@ -305,6 +305,9 @@ func (g *gateway) try(method, path, body string, headers ...string) (answer, err
 	}
 	defer response.Body.Close()
 	read, err := io.ReadAll(response.Body)
+	if err == nil {
+		g.compare(exchangeOf(request, body, answer{response, read}))
+	}
 	return answer{response, read}, err
 }
 
@@ -330,6 +333,7 @@ func (g *gateway) raw(request string) answer {
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	g.compareRaw(request, answer{response, body})
 	return answer{response, body}
 }
 

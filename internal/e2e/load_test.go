@@ -97,7 +97,7 @@ func TestFailure_BR78_SQLiteUnderLoadRefusesNobodyAndSurvivesAKill(t *testing.T)
 		t.Error("the gateway was never ready")
 	}
 	second := launch(t, database, config)
-	if code := second.wait(20 * time.Second); code == 0 {
+	if code := second.wait(60 * time.Second); code == 0 {
 		t.Error("a second gateway ran on the file")
 	}
 	g.kill()
@@ -180,7 +180,7 @@ func TestFailure_BR76_FewConnectionsServeManyJobs(t *testing.T) {
 	}
 	t.Run("3 connections are refused", func(t *testing.T) {
 		g := launch(t, testenv.Postgres(t), "database_max_conns: 3")
-		if code := g.wait(20 * time.Second); code != 2 || !strings.Contains(g.logged(), "database_max_conns") {
+		if code := g.wait(60 * time.Second); code != 2 || !strings.Contains(g.logged(), "database_max_conns") {
 			t.Errorf("exit code %d: %s", code, g.logged())
 		}
 	})
@@ -241,7 +241,7 @@ func TestFailure_BR67_TheDelayIsBoundedAfterAnyNumberOfAttempts(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		s := newSink(t)
 		config := s.types(map[string]string{"fails": "/status/500"})
-		g := start(t, database, both(t, config, "defaults: {backoff: {base: 200ms, cap: 20s}}"))
+		g := start(t, database, both(t, config, "defaults: {backoff: {base: 200ms, cap: 20m}}"))
 		db := beside(t, database)
 		attempts := []int{35, 40, 63, 64, 100, 900}
 		for _, n := range attempts {
@@ -261,12 +261,12 @@ func TestFailure_BR67_TheDelayIsBoundedAfterAnyNumberOfAttempts(t *testing.T) {
 				t.Errorf("%s: %d calls", key, len(calls))
 				continue
 			}
-			if wait := next.Sub(calls[0].at); wait < 9*time.Second || wait > 25*time.Second { // half to all of the cap, and the time that passed
+			if wait := next.Sub(calls[0].at); wait < 10*time.Minute-time.Second || wait > 21*time.Minute { // half to all of the cap, and the time that passed
 				t.Errorf("%s: the next attempt comes %v after the last one", key, wait)
 			}
 		}
 		refused := launch(t, testenv.SQLite(t), "defaults: {backoff: {base: 2h, cap: 1h}}")
-		if code := refused.wait(20 * time.Second); code != 2 || !strings.Contains(refused.logged(), "backoff.base") {
+		if code := refused.wait(60 * time.Second); code != 2 || !strings.Contains(refused.logged(), "backoff.base") {
 			t.Errorf("a base above the cap: exit code %d: %s", code, refused.logged())
 		}
 	})
@@ -290,6 +290,7 @@ func TestFailure_Q7_NothingHotReadsFinishedJobs(t *testing.T) {
 	}
 	const jobs = 100
 	claims := g.measured("sekali_jobs_claimed_total")
+	<-time.After(11 * time.Second) // a connection that rests tells what it did, at the start, only after ten
 	scansBefore, rowsBefore := reads()
 	for i := range jobs {
 		key := fmt.Sprint("q7-", i)

@@ -54,7 +54,7 @@ func TestContract_Row114_ExecutorsOverTwoReplicas(t *testing.T) {
 	a.submit("scheduled", `{"type":"down","delay_seconds":3600}`)
 
 	var list []map[string]any
-	testenv.Eventually(t, 20*time.Second, "both processes have told what they did", func() bool {
+	testenv.Eventually(t, 60*time.Second, "both processes have told what they did", func() bool {
 		list = b.members(t, "/executors", "executors")
 		ok, wrong, down := b.executor(t, "ok"), b.executor(t, "wrong"), b.executor(t, "down")
 		workers, _ := ok["workers"].([]any)
@@ -94,7 +94,7 @@ func TestContract_Row114_ExecutorsOverTwoReplicas(t *testing.T) {
 	close(held.let[1])
 	a.finished("behind")
 	a.signal(syscall.SIGTERM)
-	a.wait(20 * time.Second)
+	a.wait(60 * time.Second)
 	testenv.Eventually(t, 0, "the process that ended is gone", func() bool { return fmt.Sprint(b.executor(t, "ok")["slots"]) == "5" })
 	bare := start(t, database, "dispatcher: {slots: 0}")
 	b.kill()
@@ -112,7 +112,7 @@ func TestContract_Row114_ExecutorsOverTwoReplicas(t *testing.T) {
 func TestContract_Row114a_APauseIsObeyedByAllReplicasAndOutlivesThem(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		s := newSink(t)
-		config := s.types(map[string]string{"ok": "/ok", "slow": "/slow?ms=3000", "other": "/ok"})
+		config := both(t, keptLease, s.types(map[string]string{"ok": "/ok", "slow": "/slow?ms=5000", "other": "/ok"}))
 		replicas := []*gateway{start(t, database, config)}
 		if !onSQLite(database) {
 			replicas = append(replicas, start(t, database, config))
@@ -142,7 +142,7 @@ func TestContract_Row114a_APauseIsObeyedByAllReplicasAndOutlivesThem(t *testing.
 		}
 		for i := range replicas {
 			replicas[i].signal(syscall.SIGTERM)
-			replicas[i].wait(20 * time.Second)
+			replicas[i].wait(60 * time.Second)
 			replicas[i] = start(t, database, config)
 		}
 		a, b = replicas[0], replicas[len(replicas)-1]
@@ -180,10 +180,10 @@ func TestContract_Row114_Row75_Row102_WhatEachPermissionMay(t *testing.T) {
 			_, tokens[p] = token(t, database, "--tenant", "one", "--permissions", p)
 		}
 		_, two := token(t, database, "--tenant", "two")
-		g := start(t, database, both(t, withKeys, s.types(map[string]string{"slow": "/slow?ms=30000", "wrong": "/status/400"})))
+		g := start(t, database, both(t, withKeys, keptLease, s.types(map[string]string{"slow": "/slow?ms=30000", "wrong": "/status/400"})))
 		all := bearer(tokens["*"])
 		g.submit("failed", `{"type":"wrong"}`, all).want(t, http.StatusAccepted)
-		testenv.Eventually(t, 20*time.Second, "it failed", func() bool { return g.get("/jobs/failed", all).json(t)["status"] == "failed" })
+		testenv.Eventually(t, 60*time.Second, "it failed", func() bool { return g.get("/jobs/failed", all).json(t)["status"] == "failed" })
 		for _, call := range []struct {
 			method, path, body, permission string
 			status                         int
@@ -235,7 +235,7 @@ func TestContract_Row114_Row75_Row102_WhatEachPermissionMay(t *testing.T) {
 			e := g.executor(t, "slow", header)
 			return fmt.Sprint(e["busy"], " ", column(runningOf(e), "key"))
 		}
-		testenv.Eventually(t, 20*time.Second, "both run", func() bool { return strings.HasPrefix(seen(all), "2 ") })
+		testenv.Eventually(t, 60*time.Second, "both run", func() bool { return strings.HasPrefix(seen(all), "2 ") })
 		if one, other := seen(all), seen(bearer(two)); one != "2 mine" || other != "2 theirs" {
 			t.Errorf("one tenant sees %q, the other %q", one, other)
 		}
@@ -247,7 +247,7 @@ func TestContract_Row114_Row75_Row102_WhatEachPermissionMay(t *testing.T) {
 		<-time.After(time.Second) // by then it is obeyed
 		g.submit("waits", `{"type":"echo"}`, bearer(two)).want(t, http.StatusAccepted)
 		g.submit("one-waits", `{"type":"wrong"}`, bearer(two)).want(t, http.StatusAccepted)
-		testenv.Eventually(t, 20*time.Second, "the other type runs", func() bool { return g.get("/jobs/one-waits", bearer(two)).json(t)["status"] == "failed" })
+		testenv.Eventually(t, 60*time.Second, "the other type runs", func() bool { return g.get("/jobs/one-waits", bearer(two)).json(t)["status"] == "failed" })
 		is(t, g.get("/jobs/waits", bearer(two)).json(t), "pending", "status")
 	})
 }
@@ -262,7 +262,7 @@ defaults: {lease: 30s}
 job_types:
   paused: {compensate: undo}
   call: {on_business_key_conflict: queue}
-  flaky: {backoff: {base: 2s, cap: 4s}}
+  flaky: {backoff: {base: 8s, cap: 16s}}
 `)
 		g := start(t, database, config)
 		g.switchType("paused", "pause").want(t, http.StatusOK)

@@ -49,7 +49,7 @@ func TestContract_Row75_KillsInTheMiddleOfARetry(t *testing.T) {
 			if round%2 == 1 { // in the other rounds perhaps before the first one is answered
 				select {
 				case <-first:
-				case <-time.After(20 * time.Second):
+				case <-time.After(60 * time.Second):
 					t.Fatal("nothing was answered")
 				}
 			}
@@ -133,7 +133,7 @@ func TestContract_Row75_Row75a_Row83_TheAnswerToAnOperatorsCommitIsLost(t *testi
 func TestContract_Row84_Row75_Row75a_Row102_OperatorsOfAGatewayThatEnds(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		d, r := newDoubtful(t), newHeldReceiver(t)
-		g := start(t, database, both(t, d.config(), r.config(), "dispatcher: {shutdown_grace: 20s}"))
+		g := start(t, database, both(t, d.config(), r.config(), keptLease, "dispatcher: {shutdown_grace: 20s}"))
 		g.park(t, "doubt", `{"type":"pay"}`)
 		g.ended(t, "wrong", `{"type":"wrong"}`)
 		g.submit("later", `{"type":"wrong","delay_seconds":3600}`).want(t, http.StatusAccepted)
@@ -146,7 +146,7 @@ func TestContract_Row84_Row75_Row75a_Row102_OperatorsOfAGatewayThatEnds(t *testi
 		g.resolve("doubt", "op-2", `{"status":"failed"}`).want(t, http.StatusOK)
 		g.cancel("running").want(t, http.StatusAccepted)
 		next(t, r.left, 1, "been given up")
-		if code := g.wait(20 * time.Second); code != 0 {
+		if code := g.wait(60 * time.Second); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
 		g = start(t, database, both(t, d.config(), r.config()))
@@ -180,7 +180,7 @@ func TestContract_Row102_Row75_Row114a_WithoutDatabaseNothingIsPromised(t *testi
 		}
 	}
 	w.rule(nil)
-	testenv.Eventually(t, 20*time.Second, "the database is back", func() bool { return g.get("/readyz").StatusCode == http.StatusOK })
+	testenv.Eventually(t, 60*time.Second, "the database is back", func() bool { return g.get("/readyz").StatusCode == http.StatusOK })
 	is(t, g.get("/jobs/waits").json(t), "scheduled", "status")
 	g.cancel("waits").want(t, http.StatusOK)
 	g.retry("failed", "op").want(t, http.StatusAccepted, "Idempotent-Replayed: false")

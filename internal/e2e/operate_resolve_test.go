@@ -235,7 +235,7 @@ func TestContract_Row75a_OfManyResolutionsAndRetriesOneCounts(t *testing.T) {
 				t.Errorf("compensated: %v after the calls %v", compensated, won)
 			}
 			g.do(http.MethodPost, "/executors/pay/resume", "").want(t, http.StatusOK)
-			testenv.Eventually(t, 20*time.Second, "the job ended", func() bool { return g.get("/jobs/" + key).json(t)["status"] != "pending" })
+			testenv.Eventually(t, 60*time.Second, "the job ended", func() bool { return g.get("/jobs/" + key).json(t)["status"] != "pending" })
 		}
 	})
 }

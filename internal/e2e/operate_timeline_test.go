@@ -26,8 +26,10 @@ func TestContract_Row113_AttemptsAndEventsOfAWholeLife(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		r := newBreakable(t)
 		g := start(t, database, both(t, r.config("return"), "job_types: {call: {backoff: {base: 100ms, cap: 200ms}}}"))
+		g.switchType("call", "pause").want(t, http.StatusOK) // the holder must not have ended when the other one comes
 		g.submit("a/b", `{"type":"call","max_attempts":2,"business_key":"42"}`)
 		g.submit("other", `{"type":"call","max_attempts":1,"business_key":"42","payload":1}`).want(t, http.StatusOK)
+		g.switchType("call", "resume").want(t, http.StatusOK)
 		g.finished("a%2Fb")
 		r.mended.Store(true)
 		g.retry("a%2Fb", "op").want(t, http.StatusAccepted)
@@ -114,7 +116,7 @@ func parsed(t testing.TB, text string) time.Time {
 func TestContract_Row113_RunningAndReleasedAttempts(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		r := newHeldReceiver(t)
-		config := both(t, r.config(), "dispatcher: {shutdown_grace: 500ms}")
+		config := both(t, r.config(), "dispatcher: {shutdown_grace: 500ms}", keptLease)
 		first := start(t, database, config)
 		first.submit("k", `{"type":"call"}`).want(t, http.StatusAccepted)
 		next(t, r.begun, 1, "begun")
@@ -134,7 +136,7 @@ func TestContract_Row113_RunningAndReleasedAttempts(t *testing.T) {
 			return fmt.Sprint(running(first)["lease_expires_at"]) > fmt.Sprint(before["lease_expires_at"])
 		})
 		first.signal(syscall.SIGTERM)
-		if code := first.wait(20 * time.Second); code != 0 {
+		if code := first.wait(60 * time.Second); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
 		second := start(t, database, config)
@@ -160,6 +162,7 @@ func TestContract_Row113_ReplaysAndMismatchesAreCounted(t *testing.T) {
 		g.submit("k", `{"type":"echo"}`)
 		g.submit("quiet", `{"type":"echo"}`)
 		g.finished("k")
+		g.finished("quiet")
 		total := func(g *gateway, name string) (n int) {
 			for _, e := range told(g.events(t, "k"), name) {
 				var count int
@@ -182,7 +185,7 @@ func TestContract_Row113_ReplaysAndMismatchesAreCounted(t *testing.T) {
 			t.Errorf("%d events within a minute", n)
 		}
 		g.signal(syscall.SIGTERM)
-		g.wait(20 * time.Second)
+		g.wait(60 * time.Second)
 		g = start(t, database, "")
 		if replays, mismatches := total(g, "replayed"), total(g, "mismatch_refused"); replays != 7 || mismatches != 5 {
 			t.Errorf("%d replays and %d mismatches are told of: %v", replays, mismatches, g.events(t, "k"))
@@ -231,7 +234,7 @@ func TestContract_Row113_AHeartbeatThatFindsNoLeaseIsTold(t *testing.T) {
 // nearMiss waits for the event about the first attempt of that worker.
 func nearMiss(t *testing.T, g *gateway, key string, worker *gateway, name string) {
 	t.Helper()
-	testenv.Eventually(t, 20*time.Second, name+" is told", func() bool {
+	testenv.Eventually(t, 60*time.Second, name+" is told", func() bool {
 		events := told(g.events(t, key), name)
 		return len(events) == 1 && fmt.Sprint(events[0]["attempt"]) == "1" && data(events[0])["worker_id"] == worker.workerID()
 	})
@@ -263,7 +266,7 @@ func TestContract_Row113_NearMissesOfOperationsAndDoubts(t *testing.T) {
 				_, _ = fmt.Fprint(w, `{"status":"done","result":{"r":1}}`)
 			}
 		})
-		g := start(t, database, both(t, held.config(), fmt.Sprintf(`
+		g := start(t, database, both(t, held.config(), keptLease, fmt.Sprintf(`
 job_types:
   call: {operation_key: "{{ .payload.n }}"}
   ask: {executor: http, on_unknown_outcome: reconcile, http: {url: "%s/ask", reconcile_url: "%s/asked"}}
@@ -272,7 +275,7 @@ job_types:
 		next(t, held.begun, 1, "begun")
 		g.submit("two", `{"type":"call","payload":{"n":1}}`).want(t, http.StatusAccepted)
 		var busy []map[string]any
-		testenv.Eventually(t, 20*time.Second, "the second job waits for the first", func() bool {
+		testenv.Eventually(t, 60*time.Second, "the second job waits for the first", func() bool {
 			busy = told(g.events(t, "two"), "operation_busy")
 			return len(busy) > 0
 		})

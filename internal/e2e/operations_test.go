@@ -236,7 +236,7 @@ func TestContract_SectionI_JobsOfOneOperationAtOnceOnTwoReplicas(t *testing.T) {
 	if n := strings.Count(string(ran), "\n"); n != events {
 		t.Errorf("programs ran %d times, want %d", n, events)
 	}
-	if n := len(l.jobs["/done/ok"]); n != events {
+	if n := l.workers("/done/ok"); n != events {
 		t.Errorf("%d jobs called, want %d", n, events)
 	}
 	sound(t, db)

@@ -95,24 +95,7 @@ func TestMainJob_TheProxyExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	onEngines(t, func(t *testing.T, database string) {
-		free, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		address := free.Addr().String()
-		_ = free.Close()
-		charges := exec.Command(binary, "-listen", address)
-		if err := charges.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = charges.Process.Kill(); _ = charges.Wait() })
-		testenv.Eventually(t, 0, "the API serves", func() bool {
-			conn, err := net.Dial("tcp", address)
-			if err == nil {
-				_ = conn.Close()
-			}
-			return err == nil
-		})
+		address := serves(t, binary)
 		g := start(t, database, strings.ReplaceAll(string(config), "127.0.0.1:9000", address))
 		var wg sync.WaitGroup
 		answers := make([]answer, 50)
@@ -143,6 +126,26 @@ func TestMainJob_TheProxyExample(t *testing.T) {
 			t.Errorf("the API has charged: %s", a.body)
 		}
 	})
+}
+
+// serves runs the API of the example until the end of the test, and returns where it
+// is.
+func serves(t testing.TB, binary string) (address string) {
+	t.Helper()
+	address = "127.0.0.1:" + freePort(t)
+	charges := exec.Command(binary, "-listen", address)
+	if err := charges.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = charges.Process.Kill()
+		_ = charges.Wait()
+	})
+	testenv.Eventually(t, 60*time.Second, "the API serves", func() bool {
+		_, err := (&gateway{t: t, url: "http://" + address}).try(http.MethodGet, "/v1/charges", "")
+		return err == nil
+	})
+	return address
 }
 
 func TestContract_Row29_Row53_Row54_AProxiedReplayIsByteIdentical(t *testing.T) {
@@ -204,7 +207,7 @@ func TestContract_Row38_OfAProxiedRoute(t *testing.T) {
 
 func TestContract_Row43_AnUpstreamThatDoesNotAnswer(t *testing.T) {
 	u := newUpstream(t, func(_ http.ResponseWriter, r *http.Request, _ int) { <-r.Context().Done() })
-	onGateway(t, u.rule("timeout: 300ms, on_5xx: interrupt"), func(t *testing.T, g *gateway) {
+	onGateway(t, u.rule("timeout: 3s, on_5xx: interrupt"), func(t *testing.T, g *gateway) {
 		key := fmt.Sprint("k", rand.Int())
 		p := g.charge(key).problem(t, http.StatusGatewayTimeout, "upstream-timeout")
 		if p["retryable"] != false || p["idempotency_key"] != key {
@@ -218,13 +221,8 @@ func TestContract_Row43_AnUpstreamThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestContract_Row38_WhatNeverReachedTheUpstreamMayBeSentAgain(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close()
-	config := fmt.Sprintf("proxy: [{match: POST /v1/*, upstream: 'http://%s', on_5xx: store, on_interrupted: reject}]", address)
+	// Nobody listens at port 1, and no other test is given it.
+	const config = "proxy: [{match: POST /v1/*, upstream: 'http://127.0.0.1:1', on_5xx: store, on_interrupted: reject}]"
 	onGateway(t, config, func(t *testing.T, g *gateway) {
 		for range 2 {
 			p := g.charge("k", "Prefer: wait=1").want(t, http.StatusBadGateway, "Idempotent-Replayed: false", "Retry-After: *", "Idempotency-Store:").problem(t, http.StatusBadGateway, "upstream-unreachable")
@@ -338,13 +336,13 @@ func TestContract_Row18_ARuleMayIgnoreKeys(t *testing.T) {
 
 // A stop waits for proxied requests as it does for jobs.
 func TestContract_Row84_AStopLetsProxiedRequestsEnd(t *testing.T) {
-	release := make(chan struct{})
-	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request, n int) {
-		<-release
-		charged(w, r, n)
-	})
 	onEngines(t, func(t *testing.T, database string) {
-		g := start(t, database, u.rule(""))
+		release := make(chan struct{})
+		u := newUpstream(t, func(w http.ResponseWriter, r *http.Request, n int) { // each engine's own: what is released here is under way here
+			<-release
+			charged(w, r, n)
+		})
+		g := start(t, database, both(t, u.rule(""), "dispatcher: {shutdown_grace: 30s}"))
 		key := fmt.Sprint("k", rand.Int())
 		got := make(chan answer, 1)
 		go func() {
@@ -354,11 +352,11 @@ func TestContract_Row84_AStopLetsProxiedRequestsEnd(t *testing.T) {
 		u.awaited(key)
 		g.draining()
 		g.charge(key+"-late").problem(t, http.StatusServiceUnavailable, "shutting-down")
-		release <- struct{}{}
+		close(release)
 		if a := <-got; a.Response == nil || a.StatusCode != http.StatusCreated {
 			t.Errorf("the request under way got %v", a.Response)
 		}
-		if code := g.wait(5 * time.Second); code != 0 {
+		if code := g.wait(30 * time.Second); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
 	})

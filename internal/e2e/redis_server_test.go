@@ -125,6 +125,37 @@ func (r *ownRedis) locked(lock string) (owner string) {
 	return owner
 }
 
+// holding submits jobs of the type until one runs under its lock, and returns its
+// key, its lock and who has that. A Redis that is slow for a tenth of a second is
+// done without: such a job is cancelled. begins waits for the begin of an attempt,
+// and over for what the end of one leaves to wait for.
+func (r *ownRedis) holding(g *gateway, kind string, begins, over func()) (key, lock, owner string) {
+	r.t.Helper()
+	n := 0
+	testenv.Eventually(r.t, 90*time.Second, "a job runs under its lock", func() bool {
+		n++
+		key = fmt.Sprint("under-a-lock-", n)
+		g.submit(key, fmt.Sprintf(`{"type":%q}`, kind)).want(r.t, http.StatusAccepted)
+		begins()
+		lock = g.lockOf(key)
+		if owner = r.owner(lock); owner != "" { // it was taken before the begin
+			return true
+		}
+		g.cancel(key).want(r.t, http.StatusAccepted)
+		g.finished(key)
+		over()
+		return false
+	})
+	return key, lock, owner
+}
+
+// holdingCall is holding for the calls of a receiver.
+func (r *ownRedis) holdingCall(g *gateway, receives *heldReceiver) (key, lock, owner string) {
+	r.t.Helper()
+	begins := func() { next(r.t, receives.begun, 1, "begun") }
+	return r.holding(g, "call", begins, func() { next(r.t, receives.left, 1, "been given up") })
+}
+
 // Metrics of locks.
 func (g *gateway) lockCalls(call, result string) float64 {
 	g.t.Helper()

@@ -71,8 +71,8 @@ func TestDoneWhen_Q29_Q33_AThousandJobsOutliveAReplicaKilledInMidJob(t *testing.
 	t.Parallel()
 	const jobs, calls = 1000, 150
 	database, s := testenv.Postgres(t), newSink(t)
-	config := both(t, slowEffects, s.types(map[string]string{"call": "/slow?ms=50"}))
-	a, b := start(t, database, config), start(t, database, config)
+	config := both(t, slowEffects, s.types(map[string]string{"call": "/slow?ms=50"}), "defaults: {lease: 6s}") // the other replica keeps its own
+	a, b := start(t, database+"&application_name=killed", config), start(t, database, config)
 	db := beside(t, database)
 	var middle int
 	var killing sync.WaitGroup
@@ -80,8 +80,10 @@ func TestDoneWhen_Q29_Q33_AThousandJobsOutliveAReplicaKilledInMidJob(t *testing.
 		testenv.Eventually(t, 60*time.Second, "a fifth of the jobs ended", func() bool {
 			return count(t, db, `select count(*) from finished_jobs`) >= jobs/5
 		})
+		testenv.Eventually(t, 60*time.Second, "the replica is in the middle of a job", func() bool { return a.holds(t, db) > 0 && a.pausedAmid(t, db) })
 		a.kill()
-		middle = count(t, db, `select count(*) from jobs where state = 'processing' and worker_id = $1`, a.workerID())
+		testenv.Eventually(t, 0, "its sessions have ended", func() bool { return count(t, db, sessionsOfKilled) == 0 })
+		middle = a.holds(t, db)
 	})
 	persistAll(t, jobs, func(i int) (string, string) {
 		if i%(jobs/calls) == 0 && i/(jobs/calls) < calls {
@@ -106,10 +108,10 @@ func TestDoneWhen_Q29_Q33_AThousandJobsOutliveAReplicaKilledInMidJob(t *testing.
 			t.Errorf("%d %s, want %d", got, what, jobs)
 		}
 	}
-	if n := len(s.hits); n < calls || n > calls+lost {
+	if n := s.count(); n < calls || n > calls+lost {
 		t.Errorf("%d calls for %d jobs with %d attempts lost", n, calls, lost)
 	}
-	if lost == 0 || lost > middle {
+	if lost != middle {
 		t.Errorf("%d attempts lost, %d jobs were in the middle", lost, middle)
 	}
 	sound(t, db)
@@ -120,7 +122,7 @@ func TestFailure_BR45_Q29_ThreeReplicasClaimEachJobOnce(t *testing.T) {
 	t.Parallel()
 	const jobs = 1000
 	database, s := testenv.Postgres(t), newSink(t)
-	config := s.types(map[string]string{"ok": "/ok"})
+	config := both(t, s.types(map[string]string{"ok": "/ok"}), "defaults: {lease: 30s}") // no lease ends while the machine is slow
 	replicas := []*gateway{start(t, database, config), start(t, database, config), start(t, database, config)}
 	persistAll(t, jobs, func(i int) (string, string) { return fmt.Sprint("br45-", i), `{"type":"ok"}` }, replicas...)
 	db := beside(t, database)
@@ -132,8 +134,8 @@ func TestFailure_BR45_Q29_ThreeReplicasClaimEachJobOnce(t *testing.T) {
 	for _, h := range s.hits {
 		calls[h.header.Get("Sekali-Key")]++
 	}
-	if len(s.hits) != jobs || len(calls) != jobs {
-		t.Errorf("%d calls for %d jobs, want %d", len(s.hits), len(calls), jobs)
+	if s.count() != jobs || len(calls) != jobs {
+		t.Errorf("%d calls for %d jobs, want %d", s.count(), len(calls), jobs)
 	}
 	for _, g := range replicas {
 		if g.measured("sekali_jobs_claimed_total", `type="ok"`) == 0 {
@@ -153,9 +155,8 @@ func TestFailure_BR04_BR05_OneKeyAtTwoReplicasIsOneJob(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range answers {
 		g := []*gateway{a, b}[i%2]
-		wg.Go(func() {
-			answers[i], _ = g.try(http.MethodPost, "/jobs", `{"type":"ok"}`, jsonType, "Idempotency-Key: br04")
-		})
+		// As a client should: a first one that is slow has others told to send again.
+		wg.Go(func() { answers[i] = persist(t, "br04", `{"type":"ok"}`, g) })
 	}
 	wg.Wait()
 	fresh := 0
@@ -183,8 +184,10 @@ func TestFailure_BR04_BR05_OneKeyAtTwoReplicasIsOneJob(t *testing.T) {
 	}
 	db := beside(t, database)
 	sound(t, db)
-	if n := len(s.of("br04")); n != count(t, db, `select count(*) from job_attempts`) || n == 0 {
-		t.Errorf("%d calls", n) // one, unless the kill came in the middle of the first
+	// One, unless the kill came in the middle of the first: before its call, or after it.
+	lost := count(t, db, `select count(*) from job_attempts where outcome = 'lost'`)
+	if n, attempts := len(s.of("br04")), count(t, db, `select count(*) from job_attempts`); n > attempts || n < attempts-lost || attempts-lost != 1 {
+		t.Errorf("%d calls in %d attempts, of which %d were lost", n, attempts, lost)
 	}
 	if n := count(t, db, `select count(*) from finished_jobs`); n != 1 {
 		t.Errorf("%d jobs", n)
@@ -206,7 +209,9 @@ func TestFailure_BR39_Q41_APostSentAgainToAnotherReplicaIsOneJob(t *testing.T) {
 	a, b := start(t, database, config), start(t, database, config)
 	impatient := &http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, g := range []*gateway{a, b, a, b, a, b, a, b, a, b, a, b} {
+		gateways := []*gateway{a, b}
+		for n, begun := 0, time.Now(); time.Since(begun) < time.Minute; n++ {
+			g := gateways[n%2]
 			request, _ := http.NewRequest(r.Method, g.url+r.URL.Path, strings.NewReader(`{"type":"ok"}`))
 			request.Header = r.Header.Clone()
 			response, err := impatient.Do(request)
@@ -221,6 +226,7 @@ func TestFailure_BR39_Q41_APostSentAgainToAnotherReplicaIsOneJob(t *testing.T) {
 				w.Write(body)
 				return
 			}
+			<-time.After(50 * time.Millisecond)
 		}
 		w.WriteHeader(http.StatusBadGateway)
 	}))
@@ -255,7 +261,7 @@ func TestFailure_BR39_Q41_APostSentAgainToAnotherReplicaIsOneJob(t *testing.T) {
 func TestFailure_Q19_Q41_ARolledBackAcceptLeavesNoGhost(t *testing.T) {
 	t.Parallel()
 	database := testenv.Postgres(t)
-	a, b := start(t, database, effects), start(t, database, effects)
+	a, b := start(t, database+"&application_name=first", effects), start(t, database, effects)
 	db := beside(t, database)
 	// An accept that has written its record, and not its job yet, waits for us.
 	change(t, db, `create function wait() returns trigger language plpgsql
@@ -268,19 +274,29 @@ func TestFailure_Q19_Q41_ARolledBackAcceptLeavesNoGhost(t *testing.T) {
 	if _, err := gate.Exec(`select pg_advisory_xact_lock(19)`); err != nil {
 		t.Fatal(err)
 	}
-	waiting := func(what string) bool {
-		return count(t, db, `select count(*) from pg_stat_activity where datname = current_database() and wait_event = $1`, what) > 0
+	const of = `from pg_stat_activity where datname = current_database() and application_name = $1`
+	waiting := func(who, what string) bool {
+		return count(t, db, `select count(*) `+of+` and wait_event = $2`, who, what) > 0
 	}
 	answers := make([]answer, 12)
 	var wg sync.WaitGroup
-	wg.Go(func() { a.try(http.MethodPost, "/jobs", effect, jsonType, "Idempotency-Key: q19") })
-	testenv.Eventually(t, 0, "the first accept waits", func() bool { return waiting("advisory") })
+	wg.Go(func() { // again where the database gave up waiting before the others were there
+		for err := error(nil); err == nil; {
+			_, err = a.try(http.MethodPost, "/jobs", effect, jsonType, "Idempotency-Key: q19")
+		}
+	})
+	testenv.Eventually(t, 0, "the first accept waits", func() bool { return waiting("first", "advisory") })
 	for i := range answers {
 		wg.Go(func() { answers[i] = persist(t, "q19", effect, b) })
 	}
-	testenv.Eventually(t, 0, "the others wait for it", func() bool { return waiting("transactionid") })
+	testenv.Eventually(t, 0, "the others wait for it", func() bool {
+		return waiting("first", "advisory") && waiting("sekali", "transactionid")
+	})
 	a.kill()
-	change(t, db, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`)
+	// All of its sessions: one that has just left the record to another one would still write.
+	testenv.Eventually(t, 0, "the sessions of the first gateway have ended", func() bool {
+		return count(t, db, `select count(pg_terminate_backend(pid)) `+of, "first") == 0
+	})
 	if err := gate.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +325,7 @@ func TestFailure_Q19_Q41_ARolledBackAcceptLeavesNoGhost(t *testing.T) {
 func TestFailure_BR52_Q24_AJobLongerThanItsLeaseRunsOnce(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		s := newSink(t)
-		config := both(t, s.types(map[string]string{"slow": "/slow?ms=5000"}), `defaults: {lease: 1500ms}`)
+		config := both(t, s.types(map[string]string{"slow": "/slow?ms=9000"}), `defaults: {lease: 4s}`) // long enough for a machine that stands still for two
 		g := start(t, database, config)
 		if !onSQLite(database) {
 			start(t, database, config)
@@ -327,7 +343,7 @@ func TestFailure_BR52_Q24_AJobLongerThanItsLeaseRunsOnce(t *testing.T) {
 			}
 			return count(t, db, `select count(*) from finished_jobs`) == 1
 		})
-		if moves < 4 || longest > 1500*time.Millisecond {
+		if moves < 4 || longest > 4*time.Second {
 			t.Errorf("the lease was extended %d times, at most %v apart", moves, longest)
 		}
 		if n := len(s.of("br52")); n != 1 {

@@ -29,6 +29,13 @@ type hit struct {
 	at     time.Time
 }
 
+// count is how many calls there were.
+func (s *sink) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.hits)
+}
+
 func newSink(t testing.TB) *sink {
 	s := &sink{}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))

@@ -53,42 +53,53 @@ type fault struct {
 }
 
 func torture(t *testing.T, p plan) {
-	seed, seconds := rand.Uint64(), p.seconds
+	seed := rand.Uint64()
 	if text := os.Getenv("TORTURE_SEED"); text != "" {
 		seed, _ = strconv.ParseUint(text, 10, 64)
 	}
-	if n, err := strconv.Atoi(os.Getenv("TORTURE_SECONDS")); err == nil {
-		seconds = n * p.seconds / 60
-	}
+	seconds := p.seconds * fromEnv("TORTURE_SECONDS", 60) / 60
 	t.Logf("TORTURE_SEED=%d, %d seconds", seed, seconds)
 	fmt.Printf("%s: TORTURE_SEED=%d, %d seconds\n", t.Name(), seed, seconds)
 
 	w := newTortured(t, p.redis, rand.New(rand.NewPCG(seed, 1)))
-	end := time.Now().Add(time.Duration(seconds) * time.Second)
 	var clients sync.WaitGroup
 	for n := range 6 {
 		random := rand.New(rand.NewPCG(seed, uint64(n)+100))
-		clients.Go(func() { w.submitUntil(end, n, random) })
+		clients.Go(func() { w.submit(n, random) })
 	}
-	clients.Go(func() { w.controlUntil(end, rand.New(rand.NewPCG(seed, 99))) })
-	did := w.hurtUntil(end, p.faults(w))
+	clients.Go(func() { w.control(rand.New(rand.NewPCG(seed, 99))) })
+	did := w.hurt(p, time.Duration(seconds)*time.Second)
+	w.over.Store(true)
 	clients.Wait()
 	w.heal()
 
 	fmt.Printf("%s: %d jobs acknowledged, faults %v\n", t.Name(), len(w.acknowledged()), did)
-	testenv.Eventually(t, 60*time.Second, "every job has ended", func() bool {
+	testenv.Eventually(t, 180*time.Second, "every job has ended", func() bool {
 		return count(t, w.db, `select count(*) from jobs`) == 0
 	})
 	w.check(p, did)
 }
 
-// hurtUntil does one fault after the other, all of them in a new random order
-// each time, and counts them.
-func (w *tortured) hurtUntil(end time.Time, faults []fault) map[string]int {
-	did := map[string]int{}
+// fromEnv is the number in the variable, or the usual one.
+func fromEnv(name string, usual int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return usual
+}
+
+// leastFaults are the kinds of faults without which a run proves nothing.
+const leastFaults = 3
+
+// hurt does one fault after the other, all of them in a new random order each time,
+// and counts them: for so long, and up to a minute more until they have bitten. A
+// replica that is stopped has no attempt to lose now and then.
+func (w *tortured) hurt(p plan, length time.Duration) map[string]int {
+	faults, did, began := p.faults(w), map[string]int{}, time.Now()
 	for {
 		for _, i := range w.random.Perm(len(faults)) {
-			if !time.Now().Before(end) {
+			took := time.Since(began)
+			if took > length+time.Minute || took > length && len(did) >= leastFaults && (p.unscathed || w.bitten()) {
 				return did
 			}
 			pause := time.NewTimer(time.Duration(300+w.random.IntN(700)) * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -89,6 +90,7 @@ type tortured struct {
 	receiver *fencedReceiver
 	config   string
 	replicas []*replica
+	over     atomic.Bool // the clients are to end
 
 	mu    sync.Mutex
 	first map[string][]byte // key → the body of its first 202
@@ -141,7 +143,7 @@ func (r *replica) restart(atOnce bool) {
 		old.signal(syscall.SIGTERM)
 		select {
 		case <-old.exited:
-		case <-time.After(10 * time.Second):
+		case <-time.After(60 * time.Second): // its grace is a second; the rest is for a machine that is busy
 			r.w.t.Errorf("a replica does not end:\n%s", old.logged())
 			old.kill()
 		}
@@ -156,16 +158,16 @@ func (w *tortured) any(random *rand.Rand) *gateway {
 	return w.replicas[random.IntN(len(w.replicas))].gateway()
 }
 
-// submitUntil is one client: a job at a time, the same key at any replica until
-// there is an answer, and sometimes once more.
-func (w *tortured) submitUntil(end time.Time, client int, random *rand.Rand) {
-	for n := 0; time.Now().Before(end); n++ {
+// submit is one client: a job at a time, the same key at any replica until there is
+// an answer, and sometimes once more.
+func (w *tortured) submit(client int, random *rand.Rand) {
+	for n := 0; !w.over.Load(); n++ {
 		key := fmt.Sprintf("c%d-%d", client, n)
 		kind, body := w.draft(random)
-		if !w.submitted(key, kind, body, end, random) {
+		if !w.submitted(key, kind, body, random) {
 			return
 		}
-		if random.IntN(4) == 0 && !w.submitted(key, kind, body, end, random) {
+		if random.IntN(4) == 0 && !w.submitted(key, kind, body, random) {
 			return
 		}
 	}
@@ -183,8 +185,8 @@ func (w *tortured) draft(random *rand.Rand) (kind, body string) {
 }
 
 // submitted repeats the request until it is answered; false at the end of the run.
-func (w *tortured) submitted(key, kind, body string, end time.Time, random *rand.Rand) bool {
-	for time.Now().Before(end) {
+func (w *tortured) submitted(key, kind, body string, random *rand.Rand) bool {
+	for !w.over.Load() {
 		a, err := quick(w.any(random), http.MethodPost, "/jobs", body, jsonType, "Idempotency-Key: "+key)
 		switch {
 		case err != nil || a.StatusCode == http.StatusServiceUnavailable || a.StatusCode == http.StatusConflict:
@@ -234,9 +236,9 @@ func (w *tortured) acknowledged() []string {
 	return slices.Clone(w.keys)
 }
 
-// controlUntil is an operator: cancels jobs, reads them, retries failed ones.
-func (w *tortured) controlUntil(end time.Time, random *rand.Rand) {
-	for n := 0; time.Now().Before(end); n++ {
+// control is an operator: cancels jobs, reads them, retries failed ones.
+func (w *tortured) control(random *rand.Rand) {
+	for n := 0; !w.over.Load(); n++ {
 		pause := time.NewTimer(20 * time.Millisecond)
 		<-pause.C
 		keys := w.acknowledged()

@@ -48,7 +48,7 @@ job_types:
 // one makes of it.
 func endInTheMidst(t *testing.T, database string, s syscall.Signal, cases map[string]doubt, program doubt) {
 	l, runs := newLedger(t), filepath.Join(t.TempDir(), "runs")
-	config := both(t, fastTry, l.config(t, cases), fmt.Sprintf(programs, runs), "dispatcher: {shutdown_grace: 1s}")
+	config := both(t, fastTry, l.config(t, cases), fmt.Sprintf(programs, runs), longerLease, "dispatcher: {shutdown_grace: 1s}")
 	g := start(t, database, config)
 	for name := range cases {
 		g.submit(name, fmt.Sprintf(`{"type":%q}`, name)).want(t, http.StatusAccepted)
@@ -57,7 +57,7 @@ func endInTheMidst(t *testing.T, database string, s syscall.Signal, cases map[st
 	for range cases {
 		select {
 		case <-l.begun:
-		case <-time.After(20 * time.Second):
+		case <-time.After(60 * time.Second):
 			t.Fatal("not all calls have begun")
 		}
 	}
@@ -104,12 +104,12 @@ func TestFailure_BR62_AKillInTheMidstOfTheQuestionAsksAgain(t *testing.T) {
 		cases := map[string]doubt{
 			"asked": {"reconcile", 5, "/done/reset", "hold", "succeeded <nil> 3", "lost lost succeeded", "connection", "done", "1 2 1", `{ "receipt": 1.0 }`},
 		}
-		config := both(t, fastTry, l.config(t, cases))
+		config := both(t, fastTry, l.config(t, cases), longerLease)
 		g := start(t, database, config)
 		g.submit("asked", `{"type":"asked"}`).want(t, http.StatusAccepted)
 		select {
 		case <-l.begun:
-		case <-time.After(20 * time.Second):
+		case <-time.After(60 * time.Second):
 			t.Fatal("nobody asks")
 		}
 		g.kill()
@@ -126,8 +126,8 @@ func TestFailure_BR62_AnSQLJobIsNeverUnknown(t *testing.T) {
 	config := both(t, fastTry, slowEffects)
 	g := start(t, database, config)
 	db := beside(t, database)
-	g.submit("once", `{"type":"effect","payload":{"seconds":1.5},"max_attempts":1}`).want(t, http.StatusAccepted)
-	g.submit("thrice", `{"type":"effect","payload":{"seconds":1.5},"max_attempts":3}`).want(t, http.StatusAccepted)
+	g.submit("once", `{"type":"effect","payload":{"seconds":3},"max_attempts":1}`).want(t, http.StatusAccepted)
+	g.submit("thrice", `{"type":"effect","payload":{"seconds":3},"max_attempts":3}`).want(t, http.StatusAccepted)
 	testenv.Eventually(t, 0, "both run", func() bool {
 		return count(t, db, `select count(*) from pg_stat_activity
 			where datname = current_database() and state = 'active' and query like 'insert into effects%'`) == 2

@@ -19,11 +19,19 @@ const (
 // wire is a connection to Postgres that can break where the test wants it to.
 type wire struct {
 	url    string
-	server string
 	decide atomic.Pointer[func(sent []byte) fate]
 }
 
 func newWire(t testing.TB, database string) *wire {
+	t.Helper()
+	w := &wire{}
+	w.url = between(t, database, w.connect)
+	return w
+}
+
+// between returns a URL in place of the database's. It hands each connection that is
+// made there to connect, with the address of the server.
+func between(t testing.TB, database string, connect func(gateway net.Conn, address string)) string {
 	t.Helper()
 	u, err := url.Parse(database)
 	if err != nil {
@@ -34,19 +42,18 @@ func newWire(t testing.TB, database string) *wire {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	w := &wire{server: u.Host}
+	address := u.Host
 	u.Host = listener.Addr().String()
-	w.url = u.String()
 	go func() {
 		for {
 			gateway, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go w.connect(gateway)
+			go connect(gateway, address)
 		}
 	}()
-	return w
+	return u.String()
 }
 
 // rule sets what happens from now on; nil hands everything on.
@@ -58,9 +65,9 @@ func (w *wire) rule(decide func(sent []byte) fate) {
 	w.decide.Store(&decide)
 }
 
-func (w *wire) connect(gateway net.Conn) {
+func (w *wire) connect(gateway net.Conn, address string) {
 	defer gateway.Close()
-	server, err := net.Dial("tcp", w.server)
+	server, err := net.Dial("tcp", address)
 	if err != nil {
 		return
 	}

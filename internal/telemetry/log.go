@@ -39,6 +39,7 @@ const (
 	Error          = "error"
 	Stack          = "stack"
 	Loop           = "loop"
+	Schedule       = "schedule"
 	Call           = "call"
 	Owner          = "owner" // the end of an owner token
 )
@@ -84,7 +85,7 @@ func MillisecondsAttr(key string, d time.Duration) slog.Attr {
 	return slog.Int64(key, d.Milliseconds())
 }
 
-// DurationAttr is the attribute duration_ms.
-func DurationAttr(d time.Duration) slog.Attr {
-	return slog.Float64(DurationMS, float64(d.Microseconds())/1000)
-}
+// DurationAttr is the attribute duration_ms: whole milliseconds. A fraction would
+// cost more than the rest of the line, because slog leaves it to encoding/json; the
+// metrics have it.
+func DurationAttr(d time.Duration) slog.Attr { return MillisecondsAttr(DurationMS, d) }

@@ -13,6 +13,7 @@ const (
 	Unmatched   = "unmatched" // a path that no route matches
 	OtherMethod = "other"
 	PartRedis   = "redis"
+	PartNotices = "notices" // of other processes
 )
 
 // The results of a submission.
@@ -56,12 +57,26 @@ const (
 	ReapedResults    = "results" // of jobs that are kept longer
 )
 
+// What becomes of notices between processes.
+const (
+	NoticeSent  = "sent"
+	NoticeHeard = "heard"
+)
+
+// What becomes of firings.
+const (
+	FiringMade    = "made"
+	FiringKnown   = "known" // made by another process, or before a restart
+	FiringFailed  = "failed"
+	FiringSkipped = "skipped" // missed, and left out by the schedule's policy
+)
+
 var (
 	reaped           = []string{ReapedJobs, ReapedResponses, ReapedTombstones, ReapedClaims, ReapedResults}
 	runOutcomes      = []string{RunStored, RunNotRetained, RunReleased, RunInterrupted, RunLost, RunNotRecorded, RunUnprotected}
 	submitResults    = []string{SubmitAccepted, SubmitReplayed, SubmitDuplicateIgnored, SubmitRefused}
 	attemptOutcomes  = []string{"succeeded", "failed", "lost", "released", "cancelled"}
-	staleCalls       = []string{"extend", "finish", "requeue"}
+	staleCalls       = []string{"extend", "finish", "requeue", "heartbeat", "complete", "fail", "release"}
 	reconcileAnswers = []string{"done", "not_done", "unknown"}
 	lockResults      = map[string][]string{
 		LockAcquire: {LockDone, LockHeld, LockUnavailable, LockGivenUp},
@@ -70,6 +85,7 @@ var (
 	}
 	cacheFinds  = []string{"hit", "miss", "error"}
 	cacheWrites = []string{"stored", "kept", "dropped", "error"}
+	firings     = []string{FiringMade, FiringKnown, FiringFailed, FiringSkipped}
 	methods     = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 )
 
@@ -106,8 +122,12 @@ type Metrics struct {
 	LockCalls         *prometheus.CounterVec // call, result
 	CacheFinds        *prometheus.CounterVec // result
 	CacheWrites       *prometheus.CounterVec // result
+	Notices           *prometheus.CounterVec // what
+	ScheduleFirings   *prometheus.CounterVec // schedule, result
+	ScheduleLastFired *prometheus.GaugeVec   // schedule
 
-	types []string
+	types   []string
+	factory promauto.Factory
 }
 
 // NewMetrics registers all metrics. types are the configured job types: series
@@ -153,10 +173,33 @@ func NewMetrics(reg prometheus.Registerer, types []string) *Metrics {
 		LockCalls:         counters("lock_calls_total", "Calls for locks.", "call", "result"),
 		CacheFinds:        counters("status_cache_finds_total", "Jobs looked for in the status cache.", "result"),
 		CacheWrites:       counters("status_cache_writes_total", "Statuses of jobs that were to be written to the status cache.", "result"),
+		Notices:           counters("notices_total", "Notices between the processes that share a database.", "what"),
+		ScheduleFirings:   counters("schedule_firings_total", "Firings of schedules, by what became of them in this process.", "schedule", "result"),
+		ScheduleLastFired: gauges("schedule_last_fired_timestamp_seconds", "Time of the last firing that was made, by any process; 0: none was.", "schedule"),
 		types:             slices.Clone(types),
+		factory:           f,
 	}
 	m.initialise()
 	return m
+}
+
+// WatchAccepts shows how many submissions wait for their statement. It must be
+// called once at most.
+func (m *Metrics) WatchAccepts(waiting func() int) {
+	m.factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sekali_accepts_waiting", Help: "Submissions that wait in this process for the statement that records them.",
+	}, func() float64 { return float64(waiting()) })
+}
+
+// KnowSchedules lets the series of the configured schedules stand at 0 from the
+// start.
+func (m *Metrics) KnowSchedules(names []string) {
+	for _, name := range names {
+		for _, result := range firings {
+			m.ScheduleFirings.WithLabelValues(name, result)
+		}
+		m.ScheduleLastFired.WithLabelValues(name)
+	}
 }
 
 func (m *Metrics) initialise() {
@@ -186,6 +229,9 @@ func (m *Metrics) initialise() {
 		m.Reconciled.WithLabelValues(answer)
 	}
 	m.Degraded.WithLabelValues(PartRedis)
+	m.Degraded.WithLabelValues(PartNotices)
+	m.Notices.WithLabelValues(NoticeSent)
+	m.Notices.WithLabelValues(NoticeHeard)
 	m.initialiseRedis()
 }
 

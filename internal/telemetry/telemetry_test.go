@@ -42,9 +42,9 @@ func TestNewMetrics_ClosedSeriesStandAtZero(t *testing.T) {
 	}
 	for name, want := range map[string]int{
 		"sekali_submissions_total": 3 * 4, "sekali_attempts_total": 2 * 5, "sekali_jobs_running": 2, "sekali_jobs_claimed_total": 2,
-		"sekali_replays_total": 1, "sekali_mismatches_total": 1, "sekali_duplicates_ignored_total": 1, "sekali_keyed_runs_total": 7, "sekali_stale_calls_total": 3,
+		"sekali_replays_total": 1, "sekali_mismatches_total": 1, "sekali_duplicates_ignored_total": 1, "sekali_keyed_runs_total": 7, "sekali_stale_calls_total": 7,
 		"sekali_lock_calls_total": 4 + 4 + 2, "sekali_status_cache_finds_total": 3, "sekali_status_cache_writes_total": 4,
-		"sekali_degraded": 1, "sekali_running_past_lease": 1, "sekali_jobs_rescued_total": 1, "sekali_attempts_abandoned_total": 1,
+		"sekali_notices_total": 2, "sekali_degraded": 2, "sekali_running_past_lease": 1, "sekali_jobs_rescued_total": 1, "sekali_attempts_abandoned_total": 1,
 	} {
 		if series[name] != want {
 			t.Errorf("%s has %d series, want %d", name, series[name], want)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/user"
+	"strconv"
 	"syscall"
 )
 
@@ -18,6 +20,7 @@ for try in 1 2 3 4 5; do rm -rf -- "$1" && exit; sleep 1; done`
 // shell waits at a pipe that only we hold, which the kernel closes for us.
 type folder struct {
 	path    string
+	owner   *syscall.Credential // nil: as we are
 	remover *exec.Cmd
 	held    io.Closer
 }
@@ -53,4 +56,39 @@ func (f *folder) remove() error {
 		return fmt.Errorf("testenv: remove %s: %w", f.path, err)
 	}
 	return nil
+}
+
+// lend gives the folder to another user where we are root, as whom Postgres and
+// PgBouncer refuse to run.
+func (f *folder) lend() error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			return fmt.Errorf("find a user to run as instead of root: %w", err)
+		}
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return fmt.Errorf("user id %q: %w", u.Uid, err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return fmt.Errorf("group id %q: %w", u.Gid, err)
+	}
+	f.owner = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return os.Chown(f.path, int(uid), int(gid))
+}
+
+// write writes a file that the folder's user owns.
+func (f *folder) write(path, text string) error {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if f.owner == nil {
+		return nil
+	}
+	return os.Chown(path, int(f.owner.Uid), int(f.owner.Gid))
 }

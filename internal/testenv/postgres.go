@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -66,7 +65,6 @@ func WithFsync() PostgresOption {
 type PostgresServer struct {
 	bin      string
 	folder   *folder
-	owner    *syscall.Credential // nil: as we are
 	settings map[string]string
 	clock    time.Duration // what the server's clock is ahead
 	password string
@@ -149,11 +147,11 @@ func (s *PostgresServer) logFile() string    { return filepath.Join(s.folder.pat
 
 // create makes the data folder, its configuration and the first run.
 func (s *PostgresServer) create() error {
-	if err := s.lendFolder(); err != nil {
+	if err := s.folder.lend(); err != nil {
 		return err
 	}
 	passwordFile := filepath.Join(s.folder.path, "password")
-	if err := s.write(passwordFile, s.password); err != nil {
+	if err := s.folder.write(passwordFile, s.password); err != nil {
 		return err
 	}
 	// A password, since other users of the machine reach the port too; in the
@@ -167,45 +165,10 @@ func (s *PostgresServer) create() error {
 	for name, value := range s.settings {
 		fmt.Fprintf(&lines, "%s = '%s'\n", name, strings.ReplaceAll(value, "'", "''"))
 	}
-	if err := s.write(filepath.Join(s.dataFolder(), "postgresql.auto.conf"), lines.String()); err != nil {
+	if err := s.folder.write(filepath.Join(s.dataFolder(), "postgresql.auto.conf"), lines.String()); err != nil {
 		return err
 	}
 	return onFreePort(s.run)
-}
-
-// lendFolder gives the folder to another user where we are root, as whom
-// Postgres refuses to run.
-func (s *PostgresServer) lendFolder() error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		if u, err = user.Lookup("nobody"); err != nil {
-			return fmt.Errorf("find a user to run as instead of root: %w", err)
-		}
-	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return fmt.Errorf("user id %q: %w", u.Uid, err)
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return fmt.Errorf("group id %q: %w", u.Gid, err)
-	}
-	s.owner = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return os.Chown(s.folder.path, int(uid), int(gid))
-}
-
-// write writes a file that the server's user owns.
-func (s *PostgresServer) write(path, text string) error {
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return err
-	}
-	if s.owner == nil {
-		return nil
-	}
-	return os.Chown(path, int(s.owner.Uid), int(s.owner.Gid))
 }
 
 func (s *PostgresServer) command(program string, args ...string) *exec.Cmd {
@@ -214,7 +177,7 @@ func (s *PostgresServer) command(program string, args ...string) *exec.Cmd {
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 	// Quit makes Postgres end its children too, and leave no shared memory.
 	cmd.SysProcAttr = attributes(syscall.SIGQUIT)
-	cmd.SysProcAttr.Credential = s.owner
+	cmd.SysProcAttr.Credential = s.folder.owner
 	return cmd
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -109,22 +111,43 @@ func (p *process) send(signal os.Signal) error {
 	return nil
 }
 
-// freePort returns a port of the loopback address that nobody listens on now.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("testenv: find a free port: %w", err)
+// Ports of servers are from below those that the system gives to whoever asks for
+// any (ip_local_port_range, 32768 and up on Linux as it comes): a server that is
+// stopped for a while must find its own again.
+const (
+	lowestPort  = 11_000 // above 10080, which browsers refuse
+	highestPort = 32_000
+	portTries   = 100
+)
+
+// FreePort returns a port of the loopback address that nobody listens on, and that
+// nobody is given who does not name it. It stays the caller's, unless another program
+// names it too.
+func FreePort() (int, error) {
+	failure := errors.New("all are taken")
+	for range portTries {
+		port := lowestPort + rand.IntN(highestPort-lowestPort)
+		if _, taken := ownPorts.LoadOrStore(port, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return port, l.Close()
+		}
+		failure = err
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, fmt.Errorf("testenv: find a free port: %w", failure)
 }
+
+// ownPorts are those that FreePort has tried in this program.
+var ownPorts sync.Map
 
 // onFreePort calls run with a free port, and with another one if the server
 // ended early: somebody may have taken the port between our look and its start.
 func onFreePort(run func(port int) error) error {
 	var failure error
 	for range 3 {
-		port, err := freePort()
+		port, err := FreePort()
 		if err != nil {
 			return err
 		}

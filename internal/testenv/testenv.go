@@ -78,10 +78,10 @@ func SQLite(t testing.TB) string {
 }
 
 // Eventually checks until the check holds, and fails the test at the end of the
-// time: 0 means ten seconds. Use it only for what gives no signal to wait for.
+// time: 0 means half a minute. Use it only for what gives no signal to wait for.
 func Eventually(t testing.TB, within time.Duration, what string, check func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(within, 10*time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(within, 30*time.Second))
 	defer cancel()
 	if err := poll(ctx, check); err != nil {
 		t.Fatalf("not in time: %s", what)

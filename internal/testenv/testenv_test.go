@@ -94,11 +94,11 @@ func TestStartRedis(t *testing.T) {
 		t.Fatal("the server does not listen")
 	}
 	succeed(t, server.Freeze)
-	if answers(t, server.URL()) {
+	if answers(t, server.URL(), 500*time.Millisecond) { // which is long for a PING
 		t.Error("the frozen server answers")
 	}
 	succeed(t, server.Thaw)
-	if !answers(t, server.URL()) {
+	if !answers(t, server.URL(), 30*time.Second) {
 		t.Error("the thawed server does not answer")
 	}
 	if err := server.Kill(); err != nil {
@@ -194,8 +194,8 @@ func readAddresses(t *testing.T, out interface{ Read([]byte) (int, error) }) []s
 	return strings.Fields(text.String())
 }
 
-// answers reports whether a PING is answered soon.
-func answers(t *testing.T, address string) bool {
+// answers reports whether a PING is answered in the time.
+func answers(t *testing.T, address string, within time.Duration) bool {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -209,7 +209,7 @@ func answers(t *testing.T, address string) bool {
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond)) // half a second is long for a PING
+	_ = conn.SetReadDeadline(time.Now().Add(within))
 	_, err = conn.Read(make([]byte, 16))
 	return err == nil
 }
@@ -277,5 +277,20 @@ func stop(t *testing.T, end func() error) {
 	t.Helper()
 	if err := end(); err != nil {
 		t.Error(err)
+	}
+}
+
+// In transaction mode two clients meet in one session of the server, in session
+// mode never: the mode that was asked for is in force.
+func TestPgBouncer(t *testing.T) {
+	t.Parallel()
+	database := testenv.Postgres(t)
+	for mode, shared := range map[string]bool{"transaction": true, "session": false} {
+		address := testenv.PgBouncer(t, database, map[string]string{"pool_mode": mode})
+		one, two := open(t, address), open(t, address)
+		const session = "select pg_backend_pid()"
+		if got := query(t, one, session) == query(t, two, session); got != shared {
+			t.Errorf("%s: two clients in one session: %v, want %v", mode, got, shared)
+		}
 	}
 }

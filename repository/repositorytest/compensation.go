@@ -23,7 +23,7 @@ var compensating = cases{
 func undoing(w World, c job.Claimed, changes ...func(*job.Submission)) job.Ending {
 	s := submission(w, "compensate:"+string(c.ID), `{"undo":1}`, append([]func(*job.Submission){ofType("undo")}, changes...)...)
 	e := failedEnding(c)
-	e.Compensation = &s
+	e.Follow = []job.Submission{s}
 	return e
 }
 
@@ -41,13 +41,13 @@ func testCompensate(t *testing.T, w World) {
 	if got := ending(t, w, e); got != job.Applied {
 		t.Fatalf("finish: %v", got)
 	}
-	receipt, err := w.Repo.Find(t.Context(), tenant, e.Compensation.Request.Key)
-	if err != nil || !equalResponse(receipt.Record.Response, e.Compensation.Response) || receipt.Record.Request != e.Compensation.Request {
+	receipt, err := w.Repo.Find(t.Context(), tenant, e.Follow[0].Request.Key)
+	if err != nil || !equalResponse(receipt.Record.Response, e.Follow[0].Response) || receipt.Record.Request != e.Follow[0].Request {
 		t.Fatalf("the compensation's record: %+v, %v", receipt, err)
 	}
 	j := receipt.Job
-	if j.ID != e.Compensation.Job.ID || j.Type != "undo" || j.Status != job.Pending || string(j.Payload) != `{"undo":1}` ||
-		j.MaxAttempts != 4 || j.Priority != 2 || !j.Deadline.Equal(e.Compensation.Job.Deadline) || j.OperationKey != "undo" || j.Version != 1 {
+	if j.ID != e.Follow[0].Job.ID || j.Type != "undo" || j.Status != job.Pending || string(j.Payload) != `{"undo":1}` ||
+		j.MaxAttempts != 4 || j.Priority != 2 || !j.Deadline.Equal(e.Follow[0].Job.Deadline) || j.OperationKey != "undo" || j.Version != 1 {
 		t.Errorf("the compensation: %+v", j)
 	}
 	// The answer was lost, and the caller has made it anew.
@@ -57,7 +57,7 @@ func testCompensate(t *testing.T, w World) {
 	if n := undone(t, w); n != 1 {
 		t.Errorf("%d compensations", n)
 	}
-	claimed, err := w.Repo.Claim(t.Context(), "undo", 5, "w", lease)
+	claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: "undo", Max: 5, Worker: "w", Lease: lease})
 	if err != nil || len(claimed) != 1 || claimed[0].ID != j.ID {
 		t.Errorf("claimed: %+v, %v", claimed, err)
 	}
@@ -87,7 +87,7 @@ func testCompensateOtherwise(t *testing.T, w World) {
 	c := claim(t, w, "w", lease)
 	accept(t, w, submission(w, "compensate:"+string(c.ID), `{"mine":1}`, ofType("other")))
 	e, otherwise := undoing(w, c), submission(w, "otherwise", `{"undo":1}`, ofType("undo"))
-	e.Compensation.Otherwise = &otherwise
+	e.Follow[0].Otherwise = &otherwise
 	for range 2 { // also when the first answer was lost
 		if got := ending(t, w, e); got != job.Applied {
 			t.Errorf("finish: %v", got)
@@ -161,7 +161,7 @@ func testCompensateQueue(t *testing.T, w World) {
 		t.Errorf("%d wait", n)
 	}
 	for range 3 {
-		claimed, err := w.Repo.Claim(t.Context(), "undo", 5, "w", lease)
+		claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: "undo", Max: 5, Worker: "w", Lease: lease})
 		if err != nil || len(claimed) != 1 || !finish(t, w, succeed(claimed[0].Lease)) {
 			t.Fatalf("%d claimed, %v", len(claimed), err)
 		}
@@ -173,7 +173,7 @@ func testCompensateQueue(t *testing.T, w World) {
 
 func testCompensateBatch(t *testing.T, w World) {
 	acceptN(t, w, 5)
-	all, err := w.Repo.Claim(t.Context(), kind, 5, "w", lease)
+	all, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 5, Worker: "w", Lease: lease})
 	if err != nil || len(all) != 5 {
 		t.Fatalf("%d claimed, %v", len(all), err)
 	}

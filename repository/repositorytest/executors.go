@@ -78,7 +78,7 @@ func testOverviewListed(t *testing.T, w World) {
 	acceptN(t, w, most)
 	accept(t, w, submission(w, "other", `{}`, ofType("other")))
 	for name, n := range map[job.Type]int{kind: most, "other": 1} {
-		if claimed, err := w.Repo.Claim(t.Context(), name, n, "w", lease); err != nil || len(claimed) != n {
+		if claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: name, Max: n, Worker: "w", Lease: lease}); err != nil || len(claimed) != n {
 			t.Fatalf("%d claimed, %v", len(claimed), err)
 		}
 	}
@@ -202,7 +202,7 @@ func testPauseKept(t *testing.T, w World) {
 	}
 	accept(t, w, submission(w, "k", `{}`))
 	for _, repo := range repos(w) {
-		if claimed, err := repo.Claim(t.Context(), kind, 5, "w", lease); err != nil || len(claimed) != 0 {
+		if claimed, err := repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 5, Worker: "w", Lease: lease}); err != nil || len(claimed) != 0 {
 			t.Errorf("%d claimed, %v", len(claimed), err)
 		}
 	}

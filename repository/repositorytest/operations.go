@@ -213,7 +213,7 @@ func testTakeScope(t *testing.T, w World) {
 	accept(t, w, submission(w, "third", `{}`, withOperation("op"), func(s *job.Submission) {
 		s.Request.Tenant, s.Job.Tenant, s.Job.Type = "globex", "globex", "other"
 	}))
-	claimed, err := w.Repo.Claim(t.Context(), "other", 5, "w", lease)
+	claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: "other", Max: 5, Worker: "w", Lease: lease})
 	if err != nil || len(claimed) != 2 {
 		t.Fatalf("%d claimed, %v", len(claimed), err)
 	}

@@ -276,7 +276,7 @@ func testReviveQueue(t *testing.T, w World) {
 	queued("third")
 	endClaimed(t, w, keep)
 	back("queued", first) // nobody has the key just now, but others wait for it
-	if claimed, err := w.Repo.Claim(t.Context(), kind, 5, "w", lease); err != nil || len(claimed) != 0 {
+	if claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 5, Worker: "w", Lease: lease}); err != nil || len(claimed) != 0 {
 		t.Fatalf("%d claimed before those that wait, %v", len(claimed), err)
 	}
 	unblock := func() {
@@ -287,7 +287,7 @@ func testReviveQueue(t *testing.T, w World) {
 	unblock()
 	var order []idempotency.Key
 	for range 3 {
-		claimed, err := w.Repo.Claim(t.Context(), kind, 5, "w", lease)
+		claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 5, Worker: "w", Lease: lease})
 		if err != nil || len(claimed) != 1 {
 			t.Fatalf("%d claimed, %v", len(claimed), err)
 		}

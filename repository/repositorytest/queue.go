@@ -42,7 +42,7 @@ func oneByOne(t *testing.T, w World) []idempotency.Key {
 	t.Helper()
 	var order []idempotency.Key
 	for {
-		claimed, err := w.Repo.Claim(t.Context(), kind, 5, "w", lease)
+		claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 5, Worker: "w", Lease: lease})
 		if err != nil || len(claimed) > 1 {
 			t.Fatalf("%d run at once, %v", len(claimed), err)
 		}

@@ -131,7 +131,7 @@ func raceHeldKey(t *testing.T, w World) {
 	began := time.Now() //nolint:forbidigo // what is measured is the patience of the repository
 	_, err := w.Repo.Accept(t.Context(), submission(w, "k", `{}`))
 	_ = wantError[*idempotency.InProgressError](t, err)
-	if waited := time.Since(began); waited < 500*time.Millisecond || waited > 2500*time.Millisecond {
+	if waited := time.Since(began); waited < 500*time.Millisecond || waited > 10*time.Second {
 		t.Errorf("waited %v", waited)
 	}
 	rollback()

@@ -21,7 +21,7 @@ func raceClaim(t *testing.T, w World) {
 	claims := map[job.ID]int{}
 	together(12, func(i int) {
 		for {
-			claimed, err := all[i%len(all)].Claim(t.Context(), kind, 1+rand.IntN(7), fmt.Sprint("w", i), lease)
+			claimed, err := all[i%len(all)].Claim(t.Context(), job.Claiming{Type: kind, Max: 1 + rand.IntN(7), Worker: fmt.Sprint("w", i), Lease: lease})
 			if err != nil {
 				t.Errorf("claim: %v", err)
 				return
@@ -73,7 +73,7 @@ func raceRescue(t *testing.T, w World) {
 				rescued = err == nil && applied[0] == job.Applied
 			case 2:
 				var claimed []job.Claimed
-				claimed, err = w.Repo.Claim(t.Context(), kind, 1, "alive", lease)
+				claimed, err = w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 1, Worker: "alive", Lease: lease})
 				again = len(claimed) == 1
 			}
 			if err != nil {
@@ -113,7 +113,7 @@ func raceMaintainers(t *testing.T, w World) {
 		repo := all[i%len(all)]
 		for ended.Load() < jobs && t.Context().Err() == nil && !t.Failed() {
 			_, _, err := repo.Promote(t.Context(), 5)
-			claimed, err2 := repo.Claim(t.Context(), kind, 3, "w", lease)
+			claimed, err2 := repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 3, Worker: "w", Lease: lease})
 			for _, c := range claimed {
 				var applied []job.Application
 				var err3 error

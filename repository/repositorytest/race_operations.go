@@ -82,7 +82,7 @@ func raceTakeOver(t *testing.T, w World) {
 				t.Errorf("revive: %v", err)
 				return
 			}
-			claimed, err := repo.Claim(t.Context(), kind, 1, "w", lease)
+			claimed, err := repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 1, Worker: "w", Lease: lease})
 			if err != nil || len(claimed) != 1 {
 				t.Errorf("%d claimed, %v", len(claimed), err)
 				return

@@ -135,7 +135,7 @@ func raceReviveBusiness(t *testing.T, w World) {
 		}
 		unfinished := int(back.Load() + waits.Load())
 		for n := range unfinished {
-			claimed, err := w.Repo.Claim(t.Context(), kind, 10, "w", lease)
+			claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 10, Worker: "w", Lease: lease})
 			if err != nil || len(claimed) != 1 {
 				t.Fatalf("round %d, %d of %d: %d claimed at once, %v", round, n, unfinished, len(claimed), err)
 			}

@@ -90,7 +90,7 @@ func raceQueue(t *testing.T, w World) {
 // workQueue runs what can run.
 func workQueue(t *testing.T, repo *repository.Repository, l *line, ended *atomic.Int64) {
 	_, err := repo.Unblock(t.Context(), 2)
-	claimed, err2 := repo.Claim(t.Context(), kind, 2, "w", lease)
+	claimed, err2 := repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 2, Worker: "w", Lease: lease})
 	if err := errors.Join(err, err2); err != nil {
 		t.Error(err)
 		return
@@ -120,7 +120,7 @@ func raceUnblock(t *testing.T, w World) {
 		}
 	}
 	for round := range rounds {
-		claimed, err := w.Repo.Claim(t.Context(), kind, keys, "w", lease)
+		claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: keys, Worker: "w", Lease: lease})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func raceCancel(t *testing.T, w World) {
 				answer = cancelUntilAnswered(t, w, key)
 				return
 			}
-			claimed, err := w.Repo.Claim(t.Context(), kind, 1, "w", lease)
+			claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 1, Worker: "w", Lease: lease})
 			if err != nil {
 				t.Errorf("claim: %v", err)
 			}
@@ -265,7 +265,7 @@ func raceDeadline(t *testing.T, w World) {
 			switch i {
 			case 0:
 				var claimed []job.Claimed
-				claimed, err = w.Repo.Claim(t.Context(), kind, 1, "w", lease)
+				claimed, err = w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 1, Worker: "w", Lease: lease})
 				won[i] = len(claimed) == 1
 			case 1:
 				applied, err = w.Repo.Finish(t.Context(), []job.Ending{cancelWaiting(job.Lease{ID: id})})

@@ -158,7 +158,7 @@ func testListFilters(t *testing.T, w World) {
 func testListAttempts(t *testing.T, w World) {
 	acceptN(t, w, 5)
 	for range 3 {
-		claimed, err := w.Repo.Claim(t.Context(), kind, 5, "w", lease)
+		claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 5, Worker: "w", Lease: lease})
 		if err != nil || len(claimed) != 5 {
 			t.Fatalf("%d claimed, %v", len(claimed), err)
 		}

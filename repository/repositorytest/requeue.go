@@ -163,7 +163,7 @@ func testBusinessLife(t *testing.T, w World) {
 	execute(t, w, `update jobs set run_at = (select min(created_at) from jobs)`)
 	for range 2 {
 		promote(t, w, 5)
-		claimed, err := w.Repo.Claim(t.Context(), kind, 5, "w", lease)
+		claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 5, Worker: "w", Lease: lease})
 		if err != nil || len(claimed) != 3 {
 			t.Fatalf("%d claimed, %v", len(claimed), err)
 		}

@@ -71,7 +71,7 @@ func testResolveFailed(t *testing.T, w World) {
 	from := now(t, w, "k")
 	v := resolution(w, "sure", from, job.Failed, nil)
 	undo := submission(w, "compensate:k", `{"job":"k"}`, ofType("undo"))
-	v.Compensation = &undo
+	v.Follow = []job.Submission{undo}
 	for i := range 2 {
 		receipt, err := w.Repo.Resolve(t.Context(), v)
 		if err != nil || receipt.Record.Fresh != (i == 0) {

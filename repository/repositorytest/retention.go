@@ -202,7 +202,7 @@ func testReapSpares(t *testing.T, w World) {
 	claim(t, w, "w", gone)
 	accept(t, w, submission(w, "later", `{}`, scheduledIn(time.Hour)))
 	accept(t, w, submission(w, "kept", `{}`, ofType("other")))
-	claimed, err := w.Repo.Claim(t.Context(), "other", 1, "w", lease)
+	claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: "other", Max: 1, Worker: "w", Lease: lease})
 	if err != nil || !finish(t, w, succeed(claimed[0].Lease)) {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func withDeadline(in time.Duration) func(*job.Submission) {
 // nothingToClaim: no job of the type can be claimed.
 func nothingToClaim(t *testing.T, w World) {
 	t.Helper()
-	if claimed, err := w.Repo.Claim(t.Context(), kind, 5, "w", lease); err != nil || len(claimed) != 0 {
+	if claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 5, Worker: "w", Lease: lease}); err != nil || len(claimed) != 0 {
 		t.Fatalf("claimed %+v, %v", claimed, err)
 	}
 }
@@ -70,7 +70,7 @@ func testPaused(t *testing.T, w World) {
 	accept(t, w, submission(w, "other", `{}`, ofType("refund")))
 	execute(t, w, `insert into type_state (type, paused_at) values ('invoice', '2026-01-02T03:04:05.678Z'), ('refund', null)`)
 	nothingToClaim(t, w)
-	if others, err := w.Repo.Claim(t.Context(), "refund", 5, "w", lease); err != nil || len(others) != 1 {
+	if others, err := w.Repo.Claim(t.Context(), job.Claiming{Type: "refund", Max: 5, Worker: "w", Lease: lease}); err != nil || len(others) != 1 {
 		t.Errorf("another type: %v, %v", others, err)
 	}
 	execute(t, w, `update type_state set paused_at = null`)

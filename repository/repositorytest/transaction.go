@@ -181,7 +181,9 @@ func testTxEnded(t *testing.T, w World) {
 
 func testTxTimeout(t *testing.T, w World) {
 	c := claimed(t, w)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, job.ErrTimeout)
+	// Long enough for the effect to be written before: a statement that is cut off has
+	// an error of its own.
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, job.ErrTimeout)
 	defer cancel()
 	err := w.Repo.FinishTx(ctx, c, effect(func(ctx context.Context, _ *sql.Tx) (job.Ending, error) {
 		<-ctx.Done()
@@ -268,7 +270,7 @@ func testTxPermanent(t *testing.T, w World) {
 // have, and more ask for one.
 func testTxStarvation(t *testing.T, w World) {
 	acceptN(t, w, 40)
-	all, err := w.Repo.Claim(t.Context(), kind, 40, "w", lease)
+	all, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 40, Worker: "w", Lease: lease})
 	if err != nil || len(all) != 40 {
 		t.Fatalf("%d claimed, %v", len(all), err)
 	}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -59,19 +60,27 @@ func Run(t *testing.T, open Factory) {
 	t.Run("retention", func(t *testing.T) { t.Parallel(); retaining.run(t, open) })
 	t.Run("leases", func(t *testing.T) { t.Parallel(); leasing.run(t, open) })
 	t.Run("cancel", func(t *testing.T) { t.Parallel(); cancelling.run(t, open) })
+	t.Run("turns", func(t *testing.T) { t.Parallel(); turning.run(t, open) })
+	t.Run("limits", func(t *testing.T) { t.Parallel(); limiting.run(t, open) })
 	t.Run("queue", func(t *testing.T) { t.Parallel(); queueing.run(t, open) })
 	t.Run("transaction", func(t *testing.T) { t.Parallel(); transacting.run(t, open) })
 	t.Run("operator", func(t *testing.T) { t.Parallel(); reviving.run(t, open) })
 	t.Run("operations", func(t *testing.T) { t.Parallel(); operations.run(t, open) })
 	t.Run("compensation", func(t *testing.T) { t.Parallel(); compensating.run(t, open) })
+	t.Run("callbacks", func(t *testing.T) { t.Parallel(); tellingOfEnds.run(t, open) })
 	t.Run("history", func(t *testing.T) { t.Parallel(); remembering.run(t, open) })
 	t.Run("executors", func(t *testing.T) { t.Parallel(); overseeing.run(t, open) })
+	t.Run("priorities", func(t *testing.T) { t.Parallel(); prioritising.run(t, open) })
+	t.Run("schedules", func(t *testing.T) { t.Parallel(); recurring.run(t, open) })
+	t.Run("outside", func(t *testing.T) { t.Parallel(); outside.run(t, open) })
+	t.Run("doctor", func(t *testing.T) { t.Parallel(); examining.run(t, open) })
 }
 
 // RunConcurrency runs the races. They are apart because they take longer.
 func RunConcurrency(t *testing.T, open Factory) {
 	racing.run(t, open)
 	racingQueues.run(t, open)
+	racingLimits.run(t, open)
 	racingOperators.run(t, open)
 }
 
@@ -131,9 +140,16 @@ func ofType(t job.Type) func(*job.Submission) {
 	return func(s *job.Submission) { s.Job.Type = t }
 }
 
-// accept accepts a submission that must be fresh.
+// accept accepts a submission that must be fresh. The next one is a later one also by
+// the clock, which keeps to milliseconds: jobs of one millisecond have no order.
 func accept(t *testing.T, w World, s job.Submission) job.Job {
 	t.Helper()
+	began := w.Repo.Clock().Now()
+	defer func() {
+		for !w.Repo.Clock().Now().After(began) {
+			runtime.Gosched() // for less than a millisecond
+		}
+	}()
 	receipt, err := w.Repo.Accept(t.Context(), s)
 	if err != nil {
 		t.Fatalf("accept %s: %v", s.Request.Key, err)
@@ -157,7 +173,7 @@ func acceptN(t *testing.T, w World, n int) []job.Job {
 // claim claims exactly one job.
 func claim(t *testing.T, w World, worker string, length time.Duration) job.Claimed {
 	t.Helper()
-	claimed, err := w.Repo.Claim(t.Context(), kind, 1, worker, length)
+	claimed, err := w.Repo.Claim(t.Context(), job.Claiming{Type: kind, Max: 1, Worker: worker, Lease: length})
 	if err != nil || len(claimed) != 1 {
 		t.Fatalf("claim: %d jobs, %v", len(claimed), err)
 	}
@@ -169,7 +185,7 @@ func lose(t *testing.T, w World) job.Claimed {
 	t.Helper()
 	lost := claim(t, w, "dead", gone)
 	// On an engine where a process spares its own leases, this one is another.
-	if _, err := w.Repo.Claim(t.Context(), "no such type", 1, "alive", lease); err != nil {
+	if _, err := w.Repo.Claim(t.Context(), job.Claiming{Type: "no such type", Max: 1, Worker: "alive", Lease: lease}); err != nil {
 		t.Fatal(err)
 	}
 	return lost
@@ -292,7 +308,7 @@ func equalResponse(a, b idempotency.Response) bool {
 // eventually polls until the check holds: for what only time brings about.
 func eventually(t *testing.T, check func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
