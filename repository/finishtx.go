@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sekali/sekali/job"
 )
@@ -36,12 +35,8 @@ func (r *Repository) FinishTx(ctx context.Context, c job.Claimed, run func(conte
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// Until the commit the transaction ends with ctx. A commit that is cut off
-	// leaves unknown what became of it, so from then on it does not.
-	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	untie := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer untie()
+	detached, release, end := tied(ctx)
+	defer end()
 
 	tx, err := r.engine.begin(sameDeadline{detached, ctx})
 	if err != nil {
@@ -66,7 +61,7 @@ func (r *Repository) FinishTx(ctx context.Context, c job.Claimed, run func(conte
 	if err := r.followTx(ctx, detached, r.engine.attemptTx(tx), e.Follow); err != nil {
 		return err
 	}
-	if !untie() {
+	if !release() {
 		return context.Cause(ctx)
 	}
 	return r.commit(ctx, tx, e)
@@ -112,16 +107,6 @@ func (r *Repository) victim(err error) error {
 	}
 	return fmt.Errorf("repository: run in a transaction: %w: %w", job.ErrUnavailable, err)
 }
-
-// sameDeadline has the deadline of another context without ending at it: the
-// connection takes its own bound from there.
-type sameDeadline struct {
-	context.Context
-	of context.Context
-}
-
-// Deadline implements context.Context.
-func (s sameDeadline) Deadline() (time.Time, bool) { return s.of.Deadline() }
 
 // ended explains why the transaction of an attempt cannot be finished.
 func (r *Repository) ended(ctx context.Context, doing string, err error) error {

@@ -63,12 +63,8 @@ func (s *Records) do(ctx context.Context, req idempotency.Request, keep time.Dur
 // try runs the function, unless the key has a record.
 func (s *Records) try(ctx context.Context, req idempotency.Request, keep time.Duration, run func(context.Context, *sql.Tx) (idempotency.Response, error)) (idempotency.Record, bool, error) {
 	none := idempotency.Record{}
-	// As in FinishTx: until the commit the transaction ends with ctx, from then
-	// on it does not.
-	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	untie := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer untie()
+	detached, release, end := tied(ctx)
+	defer end()
 	tx, done, err := s.r.engine.beginRecord(sameDeadline{detached, ctx})
 	if err != nil {
 		return none, false, s.held("begin", err)
@@ -87,7 +83,7 @@ func (s *Records) try(ctx context.Context, req idempotency.Request, keep time.Du
 	if err := s.fill(detached, tx, req, owner, resp, keep); err != nil {
 		return none, true, err
 	}
-	if !untie() {
+	if !release() {
 		return none, true, context.Cause(ctx)
 	}
 	if err := s.commit(tx); err != nil {

@@ -30,6 +30,7 @@ func RunTx(t *testing.T, open func(t *testing.T) TxWorld) {
 		"Row37 C18 a run that fails leaves nothing":            testTxFails,
 		"Row40 C42 a run that panics leaves nothing":           testTxPanics,
 		"Row56 a client that leaves before the end":            testTxCancelled,
+		"Row56 a run that saw the client leave first":          testTxSawClientLeave,
 		"Row27 another request gets the record":                testTxMismatch,
 		"Row44 a second request waits for the first one":       testTxWaits,
 		"Row30 it does not wait for ever":                      testTxWaitsLong,
@@ -160,6 +161,21 @@ func testTxCancelled(t *testing.T, w TxWorld) {
 		t.Errorf("%d effects", n)
 	}
 	w.runs(t, req, "b")
+}
+
+func testTxSawClientLeave(t *testing.T, w TxWorld) {
+	ctx, leave := Unheard()
+	_, err := w.Store.Do(ctx, request("k", "body"), time.Hour, func(ctx context.Context, tx *sql.Tx) (idempotency.Response, error) {
+		err := insert(context.WithoutCancel(ctx), tx, "a")
+		leave()
+		return answer("a"), err
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error: %v", err)
+	}
+	if n := w.effects(t); n != 0 {
+		t.Errorf("%d effects", n)
+	}
 }
 
 func testTxMismatch(t *testing.T, w TxWorld) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sekali/sekali/idempotency/storetest"
 	"github.com/sekali/sekali/job"
 )
 
@@ -21,6 +22,7 @@ var transacting = cases{
 	"BR-80 an error after a failed statement is the error":   testTxErrorAfterFailure,
 	"BR-80 a function that ends its transaction has failed":  testTxEnded,
 	"BR-80 a function that outlives its time keeps nothing":  testTxTimeout,
+	"BR-80 a function that saw its end first keeps nothing":  testTxSawItsEnd,
 	"BR-80 a context that has ended before is told":          testTxEndedBefore,
 	"a panic and Goexit keep nothing and leak no connection": testTxPanic,
 	"placeholders and unique violations":                     testTxPlaceholders,
@@ -190,6 +192,19 @@ func testTxTimeout(t *testing.T, w World) {
 		return succeed(job.Lease{}), nil
 	}))
 	if !errors.Is(err, job.ErrTimeout) {
+		t.Errorf("error: %v", err)
+	}
+	wantUntouched(t, w, c.Lease)
+}
+
+func testTxSawItsEnd(t *testing.T, w World) {
+	c := claimed(t, w)
+	ctx, end := storetest.Unheard()
+	err := w.Repo.FinishTx(ctx, c, effect(func(context.Context, *sql.Tx) (job.Ending, error) {
+		end()
+		return succeed(job.Lease{}), nil
+	}))
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error: %v", err)
 	}
 	wantUntouched(t, w, c.Lease)
