@@ -164,7 +164,7 @@ func testTxCancelled(t *testing.T, w TxWorld) {
 }
 
 func testTxSawClientLeave(t *testing.T, w TxWorld) {
-	ctx, leave := Unheard()
+	ctx, leave := Unheard(t.Context())
 	_, err := w.Store.Do(ctx, request("k", "body"), time.Hour, func(ctx context.Context, tx *sql.Tx) (idempotency.Response, error) {
 		err := insert(context.WithoutCancel(ctx), tx, "a")
 		leave()

@@ -5,10 +5,11 @@ import (
 	"sync"
 )
 
-// Unheard returns a context that ends when end is called, and whose AfterFuncs never
-// run: what a function sees that is done before anybody else has heard of the end.
-func Unheard() (ctx context.Context, end func()) {
-	u := &unheard{Context: context.Background(), done: make(chan struct{})}
+// Unheard returns a context with the parent's values that ends when end is called,
+// and whose AfterFuncs never run: what a function sees that is done before anybody
+// else has heard of the end.
+func Unheard(parent context.Context) (ctx context.Context, end func()) {
+	u := &unheard{Context: context.WithoutCancel(parent), done: make(chan struct{})}
 	return u, sync.OnceFunc(func() { close(u.done) })
 }
 

@@ -199,7 +199,7 @@ func testTxTimeout(t *testing.T, w World) {
 
 func testTxSawItsEnd(t *testing.T, w World) {
 	c := claimed(t, w)
-	ctx, end := storetest.Unheard()
+	ctx, end := storetest.Unheard(t.Context())
 	err := w.Repo.FinishTx(ctx, c, effect(func(context.Context, *sql.Tx) (job.Ending, error) {
 		end()
 		return succeed(job.Lease{}), nil
