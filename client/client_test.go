@@ -16,7 +16,7 @@ import (
 
 func TestNew_RefusesWhatIsNoAddress(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"", "localhost:8080", "ftp://x", "http://", "/jobs", "http://x?y=1", "http://x#y", "http://user:secret@x:port"} {
+	for _, address := range []string{"", "localhost:8080", "ftp://x", "http://", "/jobs", "http://x?y=1", "http://x#y", "http://user:secret@x:port", "http://user:secret@x:65536", "http://x:0"} {
 		if _, err := client.New(address); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", address, err)
 		}

@@ -80,6 +80,10 @@ const closeTimeout = 2 * time.Second
 func (g *Gateway) Run(ctx context.Context) error {
 	g.warn()
 	repo, err := g.open(ctx)
+	if err != nil && ctx.Err() != nil { // while it waited for the database
+		g.log.InfoContext(ctx, "stopped before it served", slog.Any(telemetry.Error, err))
+		return nil
+	}
 	if err != nil {
 		return err
 	}

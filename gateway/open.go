@@ -86,6 +86,21 @@ func databaseAdvice(cfg Config, err error) string {
 	return "see that database_url (DATABASE_URL, --database-url) names the server, the database, the user and its password that are meant, and that it takes writes and has connections left; sekali doctor looks deeper"
 }
 
+// openBeside opens the database for a command, which may run beside gateways. With
+// existing there must be one: who mistypes a file is told so, and gets no new one.
+func openBeside(ctx context.Context, cfg Config, existing bool) (*repository.Repository, error) {
+	repo, err := repository.Open(ctx, cfg.DatabaseURL, repository.Options{MaxConns: cfg.DatabaseMaxConns, Existing: existing})
+	if err == nil {
+		return repo, nil
+	}
+	err = databaseError(cfg, err)
+	var advised *AdvisedError
+	if existing && errors.Is(err, fs.ErrNotExist) && errors.As(err, &advised) {
+		advised.Do = "set database_url (DATABASE_URL, --database-url) right; relative paths begin in the working folder. This command makes no file, the first sekali serve does"
+	}
+	return nil, err
+}
+
 // tombstone is the configured time in the repository's way of saying it, where
 // zero is the default and none is less than that.
 func (i Idempotency) tombstone() time.Duration {
@@ -162,9 +177,9 @@ type Migration struct {
 // Migrate brings the schema up and returns its steps. It may run beside
 // gateways: several at once wait for each other.
 func Migrate(ctx context.Context, cfg Config) ([]Migration, error) {
-	repo, err := repository.Open(ctx, cfg.DatabaseURL, repository.Options{MaxConns: cfg.DatabaseMaxConns})
+	repo, err := openBeside(ctx, cfg, false)
 	if err != nil {
-		return nil, databaseError(cfg, err)
+		return nil, err
 	}
 	defer repo.Close()
 	if err := repo.Migrate(ctx); err != nil {
@@ -175,9 +190,9 @@ func Migrate(ctx context.Context, cfg Config) ([]Migration, error) {
 
 // MigrationStatus lists the steps of the schema.
 func MigrationStatus(ctx context.Context, cfg Config) ([]Migration, error) {
-	repo, err := repository.Open(ctx, cfg.DatabaseURL, repository.Options{MaxConns: cfg.DatabaseMaxConns})
+	repo, err := openBeside(ctx, cfg, false)
 	if err != nil {
-		return nil, databaseError(cfg, err)
+		return nil, err
 	}
 	defer repo.Close()
 	return steps(ctx, cfg, repo)

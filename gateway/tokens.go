@@ -43,7 +43,7 @@ func (e *DraftError) Unwrap() error { return e.Err }
 func CreateToken(ctx context.Context, cfg Config, d TokenDraft) (Token, string, error) {
 	var token access.Token
 	var text string
-	err := withTokens(ctx, cfg, func(repo *repository.Repository) error {
+	err := withTokens(ctx, cfg, false, func(repo *repository.Repository) error {
 		if err := repo.Clock().Sync(ctx); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func CreateToken(ctx context.Context, cfg Config, d TokenDraft) (Token, string, 
 // ListTokens returns all API keys, oldest first.
 func ListTokens(ctx context.Context, cfg Config) ([]Token, error) {
 	tokens := []Token{}
-	err := withTokens(ctx, cfg, func(repo *repository.Repository) error {
+	err := withTokens(ctx, cfg, true, func(repo *repository.Repository) error {
 		kept, err := repo.Tokens().List(ctx)
 		for _, t := range kept {
 			tokens = append(tokens, publicToken(t))
@@ -78,7 +78,7 @@ func ListTokens(ctx context.Context, cfg Config) ([]Token, error) {
 
 // RevokeToken ends an API key. Gateways refuse it within a second.
 func RevokeToken(ctx context.Context, cfg Config, id string) error {
-	return withTokens(ctx, cfg, func(repo *repository.Repository) error {
+	return withTokens(ctx, cfg, true, func(repo *repository.Repository) error {
 		err := repo.Tokens().Revoke(ctx, id)
 		if errors.Is(err, access.ErrNotFound) {
 			// The id is not told: it may be a whole token, which is a secret.
@@ -90,11 +90,11 @@ func RevokeToken(ctx context.Context, cfg Config, id string) error {
 
 // withTokens opens the database as a second program beside a gateway, and
 // brings the schema up if the configuration says so: the first token is often
-// made before the first gateway runs.
-func withTokens(ctx context.Context, cfg Config, do func(*repository.Repository) error) error {
-	repo, err := repository.Open(ctx, cfg.DatabaseURL, repository.Options{MaxConns: cfg.DatabaseMaxConns})
+// made before the first gateway runs. With existing there must be a database.
+func withTokens(ctx context.Context, cfg Config, existing bool, do func(*repository.Repository) error) error {
+	repo, err := openBeside(ctx, cfg, existing)
 	if err != nil {
-		return databaseError(cfg, err)
+		return err
 	}
 	if cfg.Migrate {
 		err = repo.Migrate(ctx)

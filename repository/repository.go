@@ -47,8 +47,11 @@ type Options struct {
 	// Close or the end of the process: one gateway alone may run on a file.
 	// Postgres does not use it.
 	Exclusive bool
-	// AsIs opens a SQLite file that is there as it is: it is not created, and its
-	// journal stays what it is. Without a file the error is fs.ErrNotExist.
+	// Existing creates no SQLite file: where there is none the error is
+	// fs.ErrNotExist. Postgres does not use it.
+	Existing bool
+	// AsIs opens a SQLite file that is there as it is: as with Existing it is not
+	// created, and its journal stays what it is.
 	// Postgres does not use it.
 	AsIs bool
 	// Tombstone is how long an expired key stays consumed; 0 means 90 days, less

@@ -69,6 +69,8 @@ func openSQLite(ctx context.Context, path string, o Options) (*sqlite, error) {
 	s := &sqlite{path: full, settings: sqliteSettings}
 	if o.AsIs {
 		s.settings = asIsSettings
+	}
+	if o.AsIs || o.Existing {
 		_, err = os.Stat(full)
 	} else {
 		err = createPrivate(full)

@@ -50,9 +50,12 @@ const (
 // connect returns the gateway's client, which sends so often again and pauses so
 // long before it, at most. Errors: *usageError.
 func (f clientFlags) connect(retries int, pause time.Duration) (*client.Client, error) {
+	if f.URL == "" {
+		return nil, &usageError{f.urlSource() + " is empty: leave it unset for http://127.0.0.1:8080"}
+	}
 	if _, err := client.New(f.URL); err != nil {
 		// The address is not told: a password may be anywhere in a wrong one.
-		return nil, &usageError{f.urlSource() + " must be an http:// or https:// address without ? and #, such as http://127.0.0.1:8080"}
+		return nil, &usageError{f.urlSource() + " must be an http:// or https:// address without ? and #, with a port up to 65535, such as http://127.0.0.1:8080"}
 	}
 	c, err := client.New(f.URL, client.WithToken(f.Token), client.WithRetries(retries), client.WithLongestPause(pause), client.WithUserAgent("sekali-cli/"+version))
 	if err != nil {

@@ -193,10 +193,13 @@ func childOf(at *kong.Node, word string) *kong.Node {
 // valued offers the values that begin as typed, after what stands before them. Of
 // several that are joined by commas it offers the last one.
 func valued(v *kong.Value, before, typed string) []completion {
+	offered := valuesOf(v)
 	if comma := strings.LastIndexByte(typed, ','); comma >= 0 && v.Tag.Has("joined") {
+		chosen := strings.Split(typed[:comma], ",")
+		offered = slices.DeleteFunc(offered, func(one completion) bool { return slices.Contains(chosen, one.word) })
 		before, typed = before+typed[:comma+1], typed[comma+1:]
 	}
-	return starting(typed, before, valuesOf(v))
+	return starting(typed, before, offered)
 }
 
 // valuesOf are the words that a flag or an argument takes, if it takes certain

@@ -34,6 +34,7 @@ func TestComplete(t *testing.T) {
 		{[]string{"retry", "--status", ""}, "cancelled failed"},
 		{[]string{"token", "create", "--permissions", ""}, "manage operate proxy read submit work work_all"},
 		{[]string{"token", "create", "--permissions", "submit,re"}, "submit,read"},
+		{[]string{"token", "create", "--permissions", "read,submit,"}, "read,submit,manage read,submit,operate read,submit,proxy read,submit,work read,submit,work_all"},
 		{[]string{"token", "create", "--permissions=submit,wo"}, "--permissions=submit,work --permissions=submit,work_all"},
 		{[]string{"serve", "--log-level", ""}, "debug error info warn"},
 		{[]string{"list", "--status", "failed,"}, ""},

@@ -22,22 +22,19 @@ func misnaming(args []string) error {
 	return &usageError{misnamed[args[0]]}
 }
 
-// checkGiven refuses what was given to a command that asks a gateway, and is
-// empty: it comes of a variable that is not set, and left out it would mean more
-// jobs than anybody wanted, or a job without its payload. An empty --token is nobody's
+// checkGiven refuses what was given and is empty: it comes of a variable that is not
+// set, and left out it would mean more jobs than anybody wanted, a job without its
+// payload, or a gateway without its configuration. An empty --token is nobody's
 // mistake: it is what scripts have for a gateway that asks for none.
 func checkGiven(line *kong.Context) error {
-	command, ok := line.Selected().Target.Addr().Interface().(interface{ wasTyped(flag string) })
-	if !ok {
-		return nil
-	}
+	command, noting := line.Selected().Target.Addr().Interface().(interface{ wasTyped(flag string) })
 	for _, step := range line.Path {
 		name, value := givenBy(step)
 		switch {
 		case value == nil:
 		case isEmpty(value.Target) && name != "--token":
 			return &usageError{name + " is empty: is a variable not set?"}
-		default:
+		case noting:
 			command.wasTyped(name)
 		}
 	}

@@ -13,16 +13,16 @@ func TestWrongUse_WhatWasGivenIsEmpty(t *testing.T) {
 	t.Parallel()
 	d := newDouble(t, nil)
 	for want, lines := range map[string][][]string{
-		"--type is empty":                           {{"cancel", "--type", "", "--status", "pending"}, {"retry", "--status=failed", "--type="}, {"list", "--type", ""}},
-		"--key-prefix is empty":                     {{"cancel", "--key-prefix", "", "--type", "x"}},
-		"KEY is empty":                              {{"cancel", "", "--type", "slow"}, {"retry", "", "--type", "slow"}, {"status", ""}, {"result", ""}, {"inspect", ""}, {"resolve", "", "--status", "failed"}, {"cancel", "--", ""}},
-		"TYPE is empty":                             {{"pause", ""}, {"resume", ""}, {"submit", "", "--key", "k"}},
-		"--key is empty":                            {{"submit", "x", "--key", ""}, {"retry", "--type", "x", "--key", ""}, {"retry", "k", "--key", ""}},
-		"--data is empty":                           {{"submit", "x", "--key", "k", "--data", ""}, {"submit", "x", "--key", "k", "--data="}},
-		"--file is empty":                           {{"submit", "--file", ""}},
-		"--result is empty":                         {{"resolve", "k", "--status", "succeeded", "--result", ""}},
-		"--business-key is empty":                   {{"submit", "x", "--key", "k", "--business-key", ""}},
-		"--created-after: must be an RFC 3339 time": {{"cancel", "--created-after", ""}},
+		"--type is empty":                          {{"cancel", "--type", "", "--status", "pending"}, {"retry", "--status=failed", "--type="}, {"list", "--type", ""}},
+		"--key-prefix is empty":                    {{"cancel", "--key-prefix", "", "--type", "x"}},
+		"KEY is empty":                             {{"cancel", "", "--type", "slow"}, {"retry", "", "--type", "slow"}, {"status", ""}, {"result", ""}, {"inspect", ""}, {"resolve", "", "--status", "failed"}, {"cancel", "--", ""}},
+		"TYPE is empty":                            {{"pause", ""}, {"resume", ""}, {"submit", "", "--key", "k"}},
+		"--key is empty":                           {{"submit", "x", "--key", ""}, {"retry", "--type", "x", "--key", ""}, {"retry", "k", "--key", ""}},
+		"--data is empty":                          {{"submit", "x", "--key", "k", "--data", ""}, {"submit", "x", "--key", "k", "--data="}},
+		"--file is empty":                          {{"submit", "--file", ""}},
+		"--result is empty":                        {{"resolve", "k", "--status", "succeeded", "--result", ""}},
+		"--business-key is empty":                  {{"submit", "x", "--key", "k", "--business-key", ""}},
+		"--created-after must be an RFC 3339 time": {{"cancel", "--created-after", ""}},
 	} {
 		for _, line := range lines {
 			out, notes, code := run(append([]string{line[0], "--url", d.URL}, line[1:]...)...)
@@ -31,6 +31,16 @@ func TestWrongUse_WhatWasGivenIsEmpty(t *testing.T) {
 			}
 			has(t, notes, want, "; type: sekali "+line[0])
 		}
+	}
+	for want, line := range map[string][]string{
+		"--config is empty": {"serve", "--config", ""}, "--listen is empty": {"serve", "--listen="}, "ID is empty": {"token", "revoke", ""},
+		"--tenant is empty": {"token", "create", "--tenant", ""}, "--database-url is empty": {"token", "list", "--database-url", ""},
+	} {
+		out, notes, code := run(line...)
+		if code != 2 || out != "" || strings.Count(notes, "\n") != 1 {
+			t.Errorf("%q: exit code %d: %s%s", line, code, out, notes)
+		}
+		has(t, notes, want, "; type: sekali "+line[0])
 	}
 	if asked := d.requests(); len(asked) != 0 {
 		t.Errorf("asked %+v", asked)
@@ -51,6 +61,7 @@ func TestWrongUse_NamesTheVariable(t *testing.T) {
 	}{
 		{[]string{"executors"}, "sekali: executors: SEKALI_URL must be an http:// or https:// address"},
 		{[]string{"list"}, "sekali: list: SEKALI_URL must be"},
+		{[]string{"executors", "--url", "http://127.0.0.1:99999"}, "with a port up to 65535"},
 		{[]string{"executors", "--url", "foo"}, "sekali: executors: --url must be an http:// or https:// address"},
 		{[]string{"executors", "--url", nowhere}, "sekali: executors: SEKALI_TOKEN: a token has printable ASCII"},
 		{[]string{"executors", "--url", nowhere, "--token", "b canary"}, "sekali: executors: --token: a token has printable ASCII"},
@@ -61,6 +72,9 @@ func TestWrongUse_NamesTheVariable(t *testing.T) {
 		}
 		has(t, notes, tt.want)
 	}
+	t.Setenv("SEKALI_URL", "")
+	_, notes, _ := run("executors")
+	has(t, notes, "SEKALI_URL is empty: leave it unset")
 }
 
 func TestWrongUse_WordsOfOtherPrograms(t *testing.T) {
@@ -93,6 +107,7 @@ func TestSubmit_SaysWhereJSONIsWrong(t *testing.T) {
 		{"-", "{\n \"a\": }", "(line 2, at byte 9)"},
 		{"@" + file("empty.json", "\ufeff\n"), "", "empty.json is empty"},
 		{"@" + file("wrong.json", "\ufeff[1,\n2,\n]"), "", "wrong.json is not one JSON value: invalid character ']' looking for beginning of value (line 3, at byte 11)"},
+		{"@", "", "--data: no file is named after @"},
 		{"hello", "", `written in quotes: --data '"text"'`},
 	} {
 		_, notes, code := runWith(tt.in, "submit", "pay", "--key", "k", "--data", tt.data, "--url", "http://127.0.0.1:1")
@@ -102,5 +117,5 @@ func TestSubmit_SaysWhereJSONIsWrong(t *testing.T) {
 		has(t, notes, tt.want)
 	}
 	_, notes, _ := run("submit", "pay", "--key", "k", "--run-at", "tomorrow")
-	has(t, notes, "--run-at: must be an RFC 3339 time such as")
+	has(t, notes, "--run-at must be an RFC 3339 time such as")
 }

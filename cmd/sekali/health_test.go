@@ -20,7 +20,7 @@ func TestHealth(t *testing.T) {
 		{[]string{"--listen", strings.TrimPrefix(nowhere, "http://")}, 4, "the gateway at " + nowhere + " cannot be reached: "},
 		{[]string{"--url", nowhere}, 4, "or name its address with --listen (listen) or --url"},
 		{[]string{"--url", other.URL}, 4, "this is not a Sekali gateway"},
-		{[]string{"--url", ""}, 2, "--url must be an http:// or https:// address"},
+		{[]string{"--url", ""}, 2, "--url is empty"},
 		{[]string{"--listen", "x"}, 2, "listen: "},
 	} {
 		out, notes, code := run(append([]string{"health"}, tt.args...)...)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,7 +23,8 @@ func newParser(t terminal) *parser {
 	p.kong, err = kong.New(&cli{}, kong.Name("sekali"),
 		kong.Description("HTTP gateway for background jobs: submit a job with a key as often as you like, its effect happens once."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: helpWidth}),
-		kong.TypeMapper(reflect.TypeFor[*time.Time](), kong.MapperFunc(readTime)), kong.Writers(t.out, t.notes), kong.Exit(func(int) { p.helped = true }), groups)
+		kong.TypeMapper(reflect.TypeFor[*time.Time](), kong.MapperFunc(readTime)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readSpan)), kong.Writers(t.out, t.notes), kong.Exit(func(int) { p.helped = true }), groups)
 	if err != nil {
 		panic(err) // the struct of the command line is wrong
 	}
@@ -49,6 +51,25 @@ func readTime(from *kong.DecodeContext, to reflect.Value) error {
 	to.Set(reflect.ValueOf(&at))
 	return nil
 }
+
+// readSpan reads the value of a flag that is a length of time.
+func readSpan(from *kong.DecodeContext, to reflect.Value) error {
+	var text string
+	if err := from.Scan.PopValueInto("duration", &text); err != nil {
+		return err
+	}
+	span, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return &usageError{fmt.Sprintf("must be a length of time such as 30s, 10m or 720h, and is %q", text)}
+	case span < 0:
+		return &usageError{notNegative}
+	}
+	to.SetInt(int64(span))
+	return nil
+}
+
+const notNegative = "must not be negative"
 
 const exampleTime = "2026-01-02T03:04:05Z"
 

@@ -22,6 +22,8 @@ func readJSON(ctx context.Context, flag, argument string, in io.Reader) ([]byte,
 	case argument == "-":
 		data, err := readAll(ctx, func() ([]byte, error) { return io.ReadAll(in) })
 		return jsonIn(flag+": standard input", data, err)
+	case argument == "@":
+		return nil, &usageError{flag + ": no file is named after @"}
 	case isFile:
 		data, err := readAll(ctx, func() ([]byte, error) { return os.ReadFile(file) })
 		return jsonIn(flag+": the file "+file, data, err)

@@ -133,6 +133,9 @@ var (
 	missingWords = regexp.MustCompile(`^(missing flags|missing positional|expected ("|one of))`)
 	nearMiss     = regexp.MustCompile(`, did you mean .*\?$`)
 	noValue      = regexp.MustCompile(`^(--[a-z-]+): .*\(<EOL>\)$`)
+	noNumber     = regexp.MustCompile(`^(--[a-z-]+): expected a valid 64 bit int but got (".*")$`)
+	dashFirst    = regexp.MustCompile(`^(--[a-z-]+): expected (\w+) value but got "(-.*)" \(short flag\)`)
+	mustBe       = regexp.MustCompile(`^(--[a-z-]+): (must )`)
 	noneOf       = regexp.MustCompile(`^(\S+) must be one of "(.*)" but got (".*")$`)
 )
 
@@ -146,6 +149,16 @@ func wrong(command *kong.Node, err error) string {
 	if found := noValue.FindStringSubmatch(text); found != nil {
 		return found[1] + " needs a value"
 	}
+	if found := noNumber.FindStringSubmatch(text); found != nil {
+		return found[1] + " must be a whole number, and is " + found[2]
+	}
+	if found := dashFirst.FindStringSubmatch(text); found != nil {
+		if found[2] == "duration" {
+			return found[1] + " " + notNegative
+		}
+		return fmt.Sprintf("%s: write a value that begins with - as %s=%s", found[1], found[1], shellWord(found[3]))
+	}
+	text = mustBe.ReplaceAllString(text, "$1 $2")
 	if found := noneOf.FindStringSubmatch(text); found != nil {
 		name := found[1]
 		if !strings.HasPrefix(name, "-") {

@@ -25,7 +25,7 @@ func TestDatabase_ThatCannotBeUsed(t *testing.T) {
 	missing := filepath.Join(folder, "no", "such.db")
 	for _, command := range []string{"serve", "migrate", "migrate status", "token list", "token create --tenant acme", "token revoke x"} {
 		for _, tt := range []struct{ database, wrong, advice string }{
-			{"sqlite:" + missing, missing + ": no such file or directory", "make the folder, or set database_url"},
+			{"sqlite:" + missing, missing + ": no such file or directory", "set database_url (DATABASE_URL, --database-url) right; relative paths"},
 			{"sqlite:" + garbage, garbage + ": file is not a database", "names a file of Sekali, or one that is not there yet"},
 			{"sqlite:" + folder, folder, "names a file of Sekali"},
 			{"postgres://me:canary@127.0.0.1:1/x", "me:xxxxx@127.0.0.1:1/x cannot be used: ", "look whether the server runs there"},
@@ -53,10 +53,10 @@ func TestToken_WrongUse(t *testing.T) {
 		code int
 		want []string
 	}{
+		{"token create --tenant acme --permissions foo", 2, []string{`sekali: token create: "foo" is no permission; there are: submit,read`, "; type: sekali token create --tenant TENANT"}}, // and makes the file
 		{"token revoke zz", 1, []string{"sekali: no token of this id\n  What to do: give the id as sekali token list shows it"}},
-		{"token create --tenant acme --permissions foo", 2, []string{`sekali: token create: "foo" is no permission; there are: submit,read`, "; type: sekali token create --tenant TENANT"}},
 		{"token create --tenant a/b", 2, []string{`sekali: token create: tenant "a/b": takes 1 to 100 letters`, "; type: sekali token create"}},
-		{"token create --tenant acme --expires=-1h", 2, []string{"sekali: token create: a token cannot have expired", "; type: sekali token create"}},
+		{"token create --tenant acme --expires=-1h", 2, []string{"sekali: token create: --expires must not be negative", "; type: sekali token create"}},
 	} {
 		out, notes, code := run(append(strings.Split(tt.line, " "), "--database-url", database)...)
 		if code != tt.code || out != "" {

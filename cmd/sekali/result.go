@@ -25,9 +25,6 @@ Examples:
 
 // Run prints the result.
 func (c resultCommand) Run(ctx context.Context, t terminal) error {
-	if c.Wait < 0 {
-		return &usageError{"--wait must not be negative"}
-	}
 	r := client.Request{Method: http.MethodGet, Path: jobPath(c.Key, "")}
 	if c.Wait > 0 {
 		r = waiting(r, c.Wait)

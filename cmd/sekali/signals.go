@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -19,6 +18,13 @@ type endSignals struct {
 	ignored map[os.Signal]bool // were so from the start, and end no process
 }
 
+// signalError is why the context of a command has ended.
+type signalError struct{ signal os.Signal }
+
+func (e *signalError) Error() string { return "told to end by a signal: " + e.signal.String() }
+
+func (*signalError) Unwrap() error { return context.Canceled }
+
 // untilSignal returns a context that ends with the first signal. stop ends it too,
 // and is to be called once.
 func untilSignal() (context.Context, *endSignals) {
@@ -30,7 +36,7 @@ func untilSignal() (context.Context, *endSignals) {
 	signal.Notify(s.arrived, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		defer end(nil)
-		s.await(func(first os.Signal) { end(fmt.Errorf("%s signal received: %w", first, context.Canceled)) })
+		s.await(func(first os.Signal) { end(&signalError{first}) })
 	}()
 	return ctx, s
 }

@@ -58,8 +58,6 @@ func (c submitCommand) Run(ctx context.Context, t terminal) error {
 		return &usageError{"missing TYPE, or --file FILE"}
 	case c.Key == "":
 		return &usageError{"missing --key, which makes it safe to repeat the command"}
-	case c.Wait < 0:
-		return &usageError{"--wait must not be negative"}
 	}
 	return c.one(ctx, t)
 }

@@ -57,6 +57,9 @@ func openLines(name string, in io.Reader) (io.ReadCloser, int64, error) {
 		return nil, 0, &usageError{"--file: " + err.Error()}
 	}
 	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		return nil, 0, &usageError{"--file: " + name + " is a folder"}
+	}
 	if err != nil || !info.Mode().IsRegular() {
 		return file, -1, nil
 	}

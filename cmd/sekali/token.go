@@ -28,10 +28,10 @@ the database, as hashes: these commands need the database, and no running gatewa
 type tokenCreate struct {
 	configFlags
 	outputFlag
-	Tenant      string        `required:"" help:"Whom the token speaks for."`
-	Name        string        `help:"For people."`
-	Permissions string        `default:"*" values:"submit,read,operate,manage,proxy,work,work_all" joined:"" help:"Any of submit, read, operate, manage, proxy, work, work_all, joined by commas; * is everything but work_all."`
-	Expires     time.Duration `help:"How long it is good for, e.g. 720h. Default: until it is revoked."`
+	Tenant      string         `required:"" help:"Whom the token speaks for."`
+	Name        string         `help:"For people."`
+	Permissions string         `default:"*" values:"submit,read,operate,manage,proxy,work,work_all" joined:"" help:"Any of submit, read, operate, manage, proxy, work, work_all, joined by commas; * is everything but work_all."`
+	Expires     *time.Duration `placeholder:"720h" help:"How long it is good for. Default: until it is revoked."`
 }
 
 // Help has the examples.
@@ -46,13 +46,17 @@ a worker); * is all of them. work_all is work on the jobs of all tenants, and ha
 
 // Run makes the token and shows it.
 func (t tokenCreate) Run(ctx context.Context, to terminal) error {
+	draft := gateway.TokenDraft{Tenant: t.Tenant, Name: t.Name, Permissions: t.Permissions}
+	if t.Expires != nil {
+		if draft.Expires = *t.Expires; draft.Expires == 0 {
+			return &usageError{"--expires must be longer than 0s; leave it out for a token that is good until it is revoked"}
+		}
+	}
 	cfg, err := t.load()
 	if err != nil {
 		return err
 	}
-	token, text, err := gateway.CreateToken(ctx, cfg, gateway.TokenDraft{
-		Tenant: t.Tenant, Name: t.Name, Permissions: t.Permissions, Expires: t.Expires,
-	})
+	token, text, err := gateway.CreateToken(ctx, cfg, draft)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,12 @@ package e2e_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -143,6 +147,21 @@ func TestContract_Row19_C27_ARevocationCountsWithinASecondOnEveryReplica(t *test
 			t.Errorf("a permission that is none: %d %s", code, problems)
 		}
 	})
+}
+
+// Who mistypes the file is told so, and does not look at a new one.
+func TestCLI_TokenCommandsMakeNoDatabaseByLooking(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"token", "list"}, {"token", "revoke", "id"}} {
+		file := filepath.Join(t.TempDir(), "mistyped.db")
+		_, problems, code := sekali(t, "sqlite:"+file, args...)
+		if code != 1 || !strings.Contains(problems, file+": no such file") || !strings.Contains(problems, "This command makes no file") {
+			t.Errorf("%q: %d %s", args, code, problems)
+		}
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: the file: %v", args, err)
+		}
+	}
 }
 
 func TestFailure_BR28_WithoutDatabaseNobodyIsLetInNorCalledWrong(t *testing.T) {

@@ -351,7 +351,7 @@ func TestFailure_BR79_CLI_StartWaitsForTheDatabase(t *testing.T) {
 		testenv.Eventually(t, 0, "it says that it waits", func() bool { return len(one.logLines("the database cannot be reached yet; trying again")) > 1 })
 	}
 	idle.signal(syscall.SIGTERM) // one that waits can be stopped too
-	if code := idle.wait(60 * time.Second); code == 66 || len(idle.logLines("sekali serves")) > 0 {
+	if code := idle.wait(60 * time.Second); code != 0 || len(idle.logLines("stopped before it served")) != 1 || len(idle.logLines("sekali serves")) > 0 {
 		t.Errorf("stopped while waiting: exit code %d: %s", code, idle.logged())
 	}
 	if err := server.Restart(); err != nil {
