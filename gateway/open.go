@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sekali/sekali/internal/telemetry"
@@ -24,6 +25,8 @@ const (
 	openFirst = 200 * time.Millisecond
 	openMost  = 5 * time.Second
 	openTries = 15 // of one that has answered before: a minute
+	// noteEvery is how often somebody who looks on hears that the start goes on.
+	noteEvery = 5 * time.Second
 )
 
 // open opens the database, waiting for one that cannot be reached yet, and
@@ -115,7 +118,7 @@ func (g *Gateway) prepare(ctx context.Context, repo *repository.Repository) erro
 		return databaseError(g.cfg, err)
 	}
 	if g.cfg.Migrate {
-		if err := g.insist(ctx, repo.Migrate); err != nil {
+		if err := g.insist(ctx, func(ctx context.Context) error { return g.noting(ctx, repo.Migrate) }); err != nil {
 			return databaseError(g.cfg, err)
 		}
 	}
@@ -166,6 +169,28 @@ func (g *Gateway) asked(ctx context.Context, tries int, ask func(context.Context
 		case <-timer.C:
 		}
 	}
+}
+
+// noting runs do, and says every few seconds that it is still at it: on a large
+// database a migration takes long, and another process may have the lock for it.
+func (g *Gateway) noting(ctx context.Context, do func(context.Context) error) error {
+	began, ended := time.Now(), make(chan struct{})
+	var notes sync.WaitGroup
+	notes.Go(func() {
+		ticker := time.NewTicker(noteEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+				g.log.InfoContext(ctx, "still bringing the schema up, or waiting for another process that does", telemetry.MillisecondsAttr("for_ms", time.Since(began)))
+			}
+		}
+	})
+	defer notes.Wait()
+	defer close(ended)
+	return do(ctx)
 }
 
 // Migration is one step of the schema.

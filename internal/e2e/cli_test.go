@@ -336,6 +336,31 @@ func TestFailure_BR79_CLI_StartOutlastsADatabaseThatGoesAwayMeanwhile(t *testing
 	}
 }
 
+func TestCLI_StartSaysThatItWaitsForAnotherOneThatMigrates(t *testing.T) {
+	t.Parallel()
+	database := testenv.Postgres(t)
+	if _, problems, code := sekali(t, database, "migrate"); code != 0 {
+		t.Fatal(problems)
+	}
+	db := beside(t, database)
+	for _, statement := range []string{
+		`delete from goose_db_version where version_id = (select max(version_id) from goose_db_version)`,
+		`update goose_lock set locked = true, locked_at = now(), locked_by = 'another one', lease_expires_at = now() + interval '1 hour'`,
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := launch(t, database, "")
+	testenv.Eventually(t, 0, "it says that it waits", func() bool {
+		return len(g.logLines("still bringing the schema up, or waiting for another process that does")) > 1
+	})
+	g.signal(syscall.SIGTERM)
+	if code := g.wait(60 * time.Second); code != 0 || len(g.logLines("stopped before it served")) != 1 {
+		t.Errorf("exit code %d: %s", code, g.logged())
+	}
+}
+
 func TestFailure_BR79_CLI_StartWaitsForTheDatabase(t *testing.T) {
 	t.Parallel()
 	server, err := testenv.StartPostgres()

@@ -27,16 +27,7 @@ func (g *gateway) post(target, body string, headers ...string) answer {
 // another program might do there, and for looking at what is stored.
 func (g *gateway) beside(t testing.TB) *sql.DB {
 	t.Helper()
-	driver, source := "postgres", g.database
-	if file, ok := strings.CutPrefix(g.database, "sqlite:"); ok {
-		driver, source = "sqlite", "file:"+file+"?_pragma=busy_timeout(5000)"
-	}
-	db, err := sql.Open(driver, source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
+	return beside(t, g.database)
 }
 
 // stored counts the records of the key.

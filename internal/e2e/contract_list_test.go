@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"database/sql"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,21 +11,6 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
-
-// direct opens the gateway's database beside the gateway.
-func direct(t testing.TB, database string) *sql.DB {
-	t.Helper()
-	driver, source := "postgres", database
-	if path, ok := strings.CutPrefix(database, "sqlite:"); ok {
-		driver, source = "sqlite", path+"?_pragma=busy_timeout(10000)"
-	}
-	db, err := sql.Open(driver, source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
 
 // page is GET /jobs decoded.
 type page struct {
@@ -205,7 +189,7 @@ func TestContract_Row111_Failure_BR41_PagesNeitherSkipNorRepeat(t *testing.T) {
 			}
 		}
 		one := instant(t, g.get("/jobs/old-30").json(t)["created_at"]).Format("2006-01-02T15:04:05.000Z")
-		db := direct(t, g.database)
+		db := g.beside(t)
 		for _, table := range []string{"jobs", "finished_jobs"} {
 			if _, err := db.ExecContext(t.Context(), fmt.Sprintf("update %s set created_at = '%s'", table, one)); err != nil {
 				t.Fatal(err)

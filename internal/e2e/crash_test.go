@@ -47,7 +47,7 @@ func both(t testing.TB, configs ...string) string { return string(merge(t, confi
 
 func onSQLite(database string) bool { return strings.HasPrefix(database, "sqlite:") }
 
-// beside opens the gateway's database next to it.
+// beside opens a gateway's database next to it.
 func beside(t testing.TB, database string) *sql.DB {
 	t.Helper()
 	driver := "postgres"

@@ -39,7 +39,7 @@ func TestContract_SectionH_Probes(t *testing.T) {
 		g.get("/healthz").want(t, http.StatusOK, "Content-Type: application/json", "Cache-Control: no-store")
 
 		// The schema of another program: what goose says is not what we need.
-		db := direct(t, g.database)
+		db := g.beside(t)
 		if _, err := db.ExecContext(t.Context(), "alter table goose_db_version rename to away"); err != nil {
 			t.Fatal(err)
 		}
@@ -457,7 +457,7 @@ func TestFailure_BR81_PollsDoNotDependOnTheQueue(t *testing.T) {
 insert into jobs (slot, id, tenant, key, key_slot, type, state, payload, run_at, claim_at, timeout_ms, max_attempts, created_at)
 select slot, ('ffffffff-ffff-4fff-8fff-' || lpad(n::text, 12, '0'))::uuid, tenant, key || '-' || n, key_slot, type, state, payload, run_at, claim_at, timeout_ms, max_attempts, created_at
 from jobs, generate_series(1, 20000) as n where key = 'k0'`
-	if _, err := direct(t, server.URL()).ExecContext(t.Context(), queue); err != nil {
+	if _, err := beside(t, server.URL()).ExecContext(t.Context(), queue); err != nil {
 		t.Fatal(err)
 	}
 	timed := func(at *gateway, i int) time.Duration {
