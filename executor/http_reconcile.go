@@ -113,6 +113,10 @@ func (h *ReconcilingHTTP) question(ctx context.Context, c job.Claimed) (*http.Re
 	if err != nil {
 		return nil, err
 	}
+	// Of a body whose length it does not know, which request gives it, the transport
+	// looks for a first byte for 200 ms, and sends the question in chunks where that
+	// takes longer. Named so, there is nothing to look for, and nothing is sent.
+	req.TransferEncoding = []string{"identity"}
 	return req, h.identify(req.Header, c, nil)
 }
 

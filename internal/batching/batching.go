@@ -92,7 +92,8 @@ func (c *Call[In, Out]) Later(find func() Out) {
 // guard answers the call with an error if it is deferred by what panics.
 func (c *Call[In, Out]) guard() {
 	if p := recover(); p != nil {
-		c.end(c.out, fmt.Errorf("%w: %v\n%s", ErrPanic, p, debug.Stack()))
+		var none Out
+		c.end(none, fmt.Errorf("%w: %v\n%s", ErrPanic, p, debug.Stack()))
 	}
 }
 
