@@ -103,16 +103,20 @@ func (d *Dispatcher) leave() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.base), leaveAfter)
 	defer cancel()
 	left := make(chan struct{})
+	var err error
 	go func() {
 		defer close(left)
-		err := errors.Join(d.recordEvents(ctx), d.recordRepeats(ctx, true))
+		err = errors.Join(d.recordEvents(ctx), d.recordRepeats(ctx, true))
 		if d.tends() && d.Executors != nil {
 			_, failed := d.reportSelf(ctx)
 			err = errors.Join(err, failed, d.Executors.Leave(ctx, d.WorkerID))
 		}
-		if err != nil {
-			d.Log.LogAttrs(ctx, slog.LevelInfo, "the last report was not stored", slog.Any(telemetry.Error, err))
-		}
 	}()
-	waitFor(left, leaveAfter)
+	failed := context.DeadlineExceeded // whoever is left behind has nobody to tell
+	if waitFor(left, leaveAfter) {
+		failed = err
+	}
+	if failed != nil {
+		d.Log.LogAttrs(ctx, slog.LevelWarn, "the last report was not stored", slog.Any(telemetry.Error, failed))
+	}
 }

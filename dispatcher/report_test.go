@@ -200,6 +200,9 @@ func TestFailure_BR66_ASilentDatabaseDoesNotHoldUpTheStop(t *testing.T) {
 					if took > 300*time.Millisecond || err != nil {
 						t.Errorf("stopped after %v: %v", took, err)
 					}
+					if n := strings.Count(strings.Join(w.logged.all(), "\n"), "WARN the last report was not stored"); n != 1 {
+						t.Errorf("%d lines tell that the last report was not stored", n)
+					}
 					for _, line := range w.logged.all() {
 						if strings.HasPrefix(line, "ERROR") {
 							t.Errorf("logged %q", line)

@@ -46,6 +46,9 @@ const (
 	OperationSQL = operationSQL
 )
 
+// EndedBefore is how a caller waits for another one with its key.
+var EndedBefore = endedBefore
+
 // ReapStatements are what the reaper runs on Postgres.
 var ReapStatements = map[string]string{
 	"jobs": reapJobsSQL, "responses": reapResponsesSQL, "tombstones": reapTombstonesSQL, "claims": reapClaimsSQL, "results": reapResultsSQL,

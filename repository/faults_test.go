@@ -203,7 +203,7 @@ func TestOpen_DatabaseDown(t *testing.T) {
 		t.Errorf("check: %v", err)
 	}
 	p.start()
-	if err := r.CheckSchema(t.Context()); !errors.Is(err, migrations.ErrMissing) {
+	if err := patiently(func() error { return r.CheckSchema(t.Context()) }); !errors.Is(err, migrations.ErrMissing) {
 		t.Errorf("check of an empty database: %v", err)
 	}
 	if err := r.Migrate(t.Context()); err != nil {

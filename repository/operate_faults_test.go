@@ -285,7 +285,9 @@ func TestFailure_BR50_Deadlock(t *testing.T) {
 		if err := run(ctx, other, `set local deadlock_timeout = '1min'`, `update pairs set n = n where side = 'b'`); err != nil {
 			return job.Ending{}, err
 		}
+		pid := backend(t, tx)
 		go func() { waits <- run(ctx, other, `update pairs set n = n where side = 'a'`) }()
+		awaitBlocked(t, db, pid) // or the deadlock would be found by who comes later, the other one
 		return succeeded(job.Lease{}), run(ctx, tx, `update pairs set n = 5 where side = 'b'`)
 	})
 	if !errors.Is(err, job.ErrUnavailable) {

@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -33,7 +34,8 @@ func TestFailure_BR75_Q11_PoolerThatSharesSessions(t *testing.T) {
 			t.Parallel()
 			address := testenv.PgBouncer(t, database, settings)
 			r := open(t, address, repository.Options{})
-			for what, err := range map[string]error{"ping": r.Ping(t.Context()), "migrate": r.Migrate(t.Context())} {
+			for what, call := range map[string]func(context.Context) error{"ping": r.Ping, "migrate": r.Migrate} {
+				err := patiently(func() error { return call(t.Context()) })
 				if !errors.Is(err, repository.ErrPooler) || !errors.Is(err, job.ErrUnavailable) || !strings.Contains(err.Error(), "pool_mode = session") {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -103,7 +105,8 @@ func TestReadServer_NoPooler(t *testing.T) {
 func TestFailure_BR75_PoolerRefusesOptions(t *testing.T) {
 	t.Parallel()
 	address := testenv.PgBouncer(t, testenv.Postgres(t), map[string]string{"pool_mode": "session"})
-	err := open(t, address+"&options=-c%20work_mem%3D8MB", repository.Options{}).Ping(t.Context())
+	r := open(t, address+"&options=-c%20work_mem%3D8MB", repository.Options{})
+	err := patiently(func() error { return r.Ping(t.Context()) })
 	if !errors.Is(err, repository.ErrPooler) || !strings.Contains(err.Error(), "options") {
 		t.Errorf("%v", err)
 	}

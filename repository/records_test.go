@@ -220,7 +220,11 @@ func TestContract_Row33_TxOfTwoProcesses(t *testing.T) {
 	}
 	second := make(chan idempotency.Record)
 	go func() {
-		rec, err := two.Records().Do(t.Context(), keyed("k"), time.Hour, unwanted)
+		var rec idempotency.Record
+		err := patiently(func() (err error) {
+			rec, err = two.Records().Do(t.Context(), keyed("k"), time.Hour, unwanted)
+			return err
+		})
 		if err != nil {
 			t.Errorf("at the end of the first one: %v", err)
 		}

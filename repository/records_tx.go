@@ -31,12 +31,12 @@ func (s *Records) Do(ctx context.Context, req idempotency.Request, keep time.Dur
 			defer s.r.running.leave(req, ended)
 			return s.do(ctx, req, keep, run)
 		}
-		select {
-		case <-ended:
-		case <-timer.C:
+		over, err := endedBefore(ctx, ended, timer)
+		if err != nil {
+			return idempotency.Record{}, err
+		}
+		if !over {
 			return idempotency.Record{}, &idempotency.InProgressError{}
-		case <-ctx.Done():
-			return idempotency.Record{}, context.Cause(ctx)
 		}
 		// Together, not one after the other: all of them find the same record.
 		if rec, found, err := s.met(ctx, req); found || err != nil {

@@ -32,13 +32,27 @@ func (r *running) after(ctx context.Context, req idempotency.Request) (leave fun
 	}
 	timer := time.NewTimer(lockTimeout)
 	defer timer.Stop()
+	ended, err = endedBefore(ctx, done, timer)
+	return func() {}, false, ended, err
+}
+
+// endedBefore waits until ended is closed, and reports false if the timer was first.
+// After a standstill both are ready, and chance takes one: the end counts. The timer
+// has then run out for whoever waits again.
+func endedBefore(ctx context.Context, ended <-chan struct{}, timer *time.Timer) (bool, error) {
 	select {
-	case <-done:
-		return func() {}, false, true, nil
-	case <-timer.C:
-		return func() {}, false, false, nil
+	case <-ended:
+		return true, nil
 	case <-ctx.Done():
-		return func() {}, false, false, context.Cause(ctx)
+		return false, context.Cause(ctx)
+	case <-timer.C:
+	}
+	select {
+	case <-ended:
+		timer.Reset(0)
+		return true, nil
+	default:
+		return false, nil
 	}
 }
 

@@ -33,7 +33,7 @@ func TestSQLite_OneGateway(t *testing.T) {
 		t.Errorf("a second gateway: %v", err)
 	}
 	command := open(t, url, repository.Options{})
-	if err := errors.Join(command.CheckSchema(t.Context()), command.Migrate(t.Context())); err != nil {
+	if err := errors.Join(patiently(func() error { return command.CheckSchema(t.Context()) }), command.Migrate(t.Context())); err != nil {
 		t.Errorf("another command: %v", err)
 	}
 	if err := first.Close(); err != nil {

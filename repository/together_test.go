@@ -73,6 +73,24 @@ func hold(t *testing.T, db *sql.DB, statement string, args ...any) (letGo func()
 	return letGo
 }
 
+// backend is the process of the server that has the transaction.
+func backend(t *testing.T, tx *sql.Tx) int {
+	t.Helper()
+	var pid int
+	if err := tx.QueryRowContext(t.Context(), `select pg_backend_pid()`).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// awaitBlocked waits until somebody waits for a lock that the transaction of the process has.
+func awaitBlocked(t *testing.T, db *sql.DB, pid int) {
+	t.Helper()
+	testenv.Eventually(t, 0, "somebody waits for the transaction", func() bool {
+		return count(t, db, fmt.Sprintf(`select count(*) from pg_stat_activity where %d = any(pg_blocking_pids(pid))`, pid)) > 0
+	})
+}
+
 // One key that somebody else holds neither fails nor holds up those that came with
 // it, however often it is asked for.
 func TestAccept_AHeldKeyWaitsAlone(t *testing.T) {
@@ -201,8 +219,16 @@ func TestAccept_ARefusedRowFailsAloneAlsoWhileOthersAreHeld(t *testing.T) {
 		values ($1, $2, 'acme', 'other', 1, 't', 'pending', '{}', 'order', now(), now(), 1, 1, now())`, int(other.Job.ID.Slot()), string(other.Job.ID)); err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(600*time.Millisecond, func() { _ = rival.Commit() }) // while the rest waits
-	_, errs := w.Repo.AcceptAll(t.Context(), batch)
+	pid, answered := backend(t, rival), make(chan []error, 1)
+	go func() {
+		_, errs := w.Repo.AcceptAll(t.Context(), batch)
+		answered <- errs
+	}()
+	awaitBlocked(t, w.DB, pid) // by the rest: whoever came before waits for the records that are held
+	if err := rival.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	errs := <-answered
 	for i, err := range errs {
 		if slices.Contains(held, batch[i].Request.Key) != (err != nil) {
 			t.Errorf("%s: %v", batch[i].Request.Key, err)
@@ -320,7 +346,12 @@ func TestFailure_BR07_RepetitionsWriteNothing(t *testing.T) {
 	testenv.Eventually(t, 0, "a round uses no transaction id", func() bool {
 		before := ids()
 		apiece(func(string) {
-			if receipt, err := w.Repo.Accept(t.Context(), submission(w.Repo, "hot")); err != nil || receipt.Record.Fresh {
+			var receipt job.Receipt
+			err := patiently(func() (err error) {
+				receipt, err = w.Repo.Accept(t.Context(), submission(w.Repo, "hot"))
+				return err
+			})
+			if err != nil || receipt.Record.Fresh {
 				t.Errorf("%+v, %v", receipt.Record, err)
 			}
 		})

@@ -99,6 +99,22 @@ func (w TxWorld) replays(t *testing.T, req idempotency.Request, name string) {
 	}
 }
 
+// do is Store.Do of a client that comes again when it was told, after a wait, that the
+// first request still runs: on a machine that stood still that may be said of one that
+// has ended.
+func (w TxWorld) do(t *testing.T, req idempotency.Request, run func(context.Context, *sql.Tx) (idempotency.Response, error)) (rec idempotency.Record, err error) {
+	t.Helper()
+	for range 20 {
+		began := time.Now() //nolint:forbidigo // how long a caller had to wait
+		rec, err = w.Store.Do(t.Context(), req, time.Hour, run)
+		late := errors.As(err, new(*idempotency.InProgressError)) || errors.Is(err, idempotency.ErrUnavailable)
+		if !late || time.Since(began) < 500*time.Millisecond {
+			break
+		}
+	}
+	return rec, err
+}
+
 func testTxCommit(t *testing.T, w TxWorld) {
 	req := request("k", "body")
 	w.runs(t, req, "a")
@@ -210,7 +226,7 @@ func testTxWaits(t *testing.T, w TxWorld) {
 	second := make(chan struct{})
 	go func() {
 		defer close(second)
-		rec, err := w.Store.Do(t.Context(), req, time.Hour, unwanted(t))
+		rec, err := w.do(t, req, unwanted(t))
 		if err != nil || rec.Fresh || !equal(rec.Response, answer("a")) {
 			t.Errorf("second request: %+v, %v", rec, err)
 		}
@@ -292,7 +308,7 @@ func testTxSecondRuns(t *testing.T, w TxWorld) {
 	<-running
 	second := make(chan idempotency.Record)
 	go func() {
-		rec, err := w.Store.Do(t.Context(), req, time.Hour, effect("b"))
+		rec, err := w.do(t, req, effect("b"))
 		if err != nil {
 			t.Errorf("second request: %v", err)
 		}

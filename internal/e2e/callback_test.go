@@ -114,7 +114,7 @@ func (m *mailbox) callbacks() string {
 }
 
 // callbackTypes end in every way.
-const callbackTypes = fastTry + `
+const callbackTypes = fastKept + `
 job_types:
   fails: {executor: http, http: {url: "%[1]s/status/400"}}
   retries: {executor: http, max_attempts: 2, http: {url: "%[1]s/status/503"}}

@@ -15,7 +15,7 @@ import (
 
 // undone are types that fail in every way, each followed by a job that tells in
 // its result what it got.
-const undone = fastTry + `
+const undone = fastKept + `
 job_types:
   copy: {executor: echo}
   fails: {executor: http, compensate: copy, http: {url: "%[1]s/status/400"}}

@@ -119,7 +119,8 @@ func TestContract_Row56_BR22_TheClientLeavesBeforeTheAnswer(t *testing.T) {
 		}
 		charged(w, r, n)
 	}
-	onProxy(t, "", "", answer, func(t *testing.T, g *gateway, u *upstream) {
+	// A lease that outlasts the second in which the answer is held.
+	onProxy(t, "", "idempotency: {lease: 30s}", answer, func(t *testing.T, g *gateway, u *upstream) {
 		key := rand.Text()
 		conn := g.dial(t)
 		_, _ = io.WriteString(conn, "POST /v1/charges?x=1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nIdempotency-Key: "+key+"\r\nContent-Length: 12\r\n\r\n{\"amount\":1}")

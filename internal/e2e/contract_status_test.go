@@ -90,12 +90,13 @@ func (g *gate) held(t testing.TB, gw *gateway, key string) {
 	g.holds(t, key)
 }
 
-// onGate runs the test on each engine with a gateway whose type hold is held.
+// onGate runs the test on each engine with a gateway whose type hold is held, and
+// loses no lease.
 func onGate(t *testing.T, config string, test func(t *testing.T, g *gateway, hold *gate)) {
 	t.Helper()
 	onEngines(t, func(t *testing.T, database string) {
 		hold := newGate(t)
-		test(t, start(t, database, string(merge(t, hold.types(), config))), hold)
+		test(t, start(t, database, both(t, keptLease, hold.types(), config)), hold)
 	})
 }
 

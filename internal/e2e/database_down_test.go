@@ -76,7 +76,7 @@ func TestFailure_BR80_Q2_Q39_TheAnswerToACommitIsLost(t *testing.T) {
 	t.Parallel()
 	database := testenv.Postgres(t)
 	w := newWire(t, database)
-	g := start(t, w.url, effects)
+	g := start(t, w.url, both(t, effects, keptLease))
 	db := beside(t, database)
 	commit := func(each fate, every int64) (*atomic.Int64, func(sent []byte) fate) {
 		var commits, cuts atomic.Int64

@@ -99,7 +99,8 @@ func TestFailure_BR50_CancelledClaimsAndEndsUseUpNoAttempt(t *testing.T) {
 	config := both(t, s.types(map[string]string{"call": "/slow?ms=20"}), effects, "dispatcher: {slots: 3}\ndefaults: {lease: 30s}")
 	g := start(t, database, config)
 	db := beside(t, database)
-	const each, jobs = 10, 200
+	const each, more, most = 10, 40, 2000
+	jobs := 200
 	submit := func(i int) (string, string) { return fmt.Sprint("k", i), []string{`{"type":"call"}`, effect}[i%2] }
 	lock := &blocker{t: t, db: db}
 	for i := range each {
@@ -114,9 +115,16 @@ func TestFailure_BR50_CancelledClaimsAndEndsUseUpNoAttempt(t *testing.T) {
 	}
 	persistAll(t, jobs-each, func(i int) (string, string) { return submit(each + i) }, g)
 	for cancelled := 0; cancelled < each; {
+		if jobs-count(t, db, `select count(*) from finished_jobs`) < each { // an end needs a job that runs
+			if jobs == most {
+				t.Fatalf("only %d ends were cancelled while %d jobs ended", cancelled, jobs)
+			}
+			persistAll(t, more, func(i int) (string, string) { return submit(jobs + i) }, g)
+			jobs += more
+		}
 		ended := count(t, db, `select count(*) from finished_jobs`)
 		if ended == jobs {
-			t.Fatalf("only %d ends were cancelled before all jobs had ended", cancelled)
+			continue // sooner than we looked
 		}
 		lock.block("jobs")
 		did := false
@@ -170,7 +178,7 @@ func TestFailure_BR46_BR50_AVictimOfTheDatabaseUsesUpNoAttempt(t *testing.T) {
 			update accounts set n = n + 1 where name = 'a';
 			update accounts set n = n + 1 where name = 'b';
 		end $$`)
-	g := start(t, database, both(t, effects, `
+	g := start(t, database, both(t, effects, keptLease, `
 job_types:
   both: {executor: sql, max_attempts: 1, sql: {statement: "select add_to_both() is null as done"}}
   fickle:
@@ -336,8 +344,12 @@ job_types:
 	rescued := 0.0
 	for _, g := range replicas {
 		rescued += g.measured("sekali_jobs_rescued_total")
-		if lines := g.logLines("dispatcher loop failed"); len(lines) > 0 {
-			t.Errorf("a loop failed: %v", lines)
+		for _, line := range g.logLines("dispatcher loop failed") {
+			// One who stood still with a row in his hands is waited for no longer than a
+			// second; the loop tries again, and the counts tell that it did.
+			if why := fmt.Sprint(line["error"]); !strings.Contains(why, "due to lock timeout") && !strings.Contains(why, "due to statement timeout") {
+				t.Errorf("a loop failed: %v", line)
+			}
 		}
 	}
 	if rescued != each+10 {

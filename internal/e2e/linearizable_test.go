@@ -17,6 +17,7 @@ type submission struct{ key, body int }
 
 type reply struct {
 	status   int
+	again    bool // a try before was answered 503, and may have been stored all the same
 	replayed string
 	hash     [sha256.Size]byte // of the body
 }
@@ -48,13 +49,29 @@ var acceptModel = porcupine.Model{
 		state, in, out := before.(accepted), input.(submission), output.(reply)
 		switch {
 		case !state.taken:
-			fresh := out.status == http.StatusAccepted && out.replayed == "false"
+			fresh := out.status == http.StatusAccepted && (out.replayed == "false" || out.again)
 			return fresh, accepted{taken: true, body: in.body, hash: out.hash}
 		case state.body == in.body:
 			return out.status == http.StatusAccepted && out.replayed == "true" && out.hash == state.hash, state
 		}
 		return out.status == http.StatusUnprocessableEntity, state
 	},
+}
+
+// submitted sends the submission until it is answered, and not told to come again.
+func submitted(g *gateway, in submission) (reply, error) {
+	again := false
+	for deadline := time.Now().Add(60 * time.Second); ; again = true {
+		a, err := g.try(http.MethodPost, "/jobs", fmt.Sprintf(`{"type":"echo","payload":%d}`, in.body),
+			jsonType, fmt.Sprintf("Idempotency-Key: lin-%d", in.key))
+		if err != nil {
+			return reply{}, err
+		}
+		if !a.comeAgain() || time.Now().After(deadline) {
+			return reply{a.StatusCode, again, a.Header.Get("Idempotent-Replayed"), sha256.Sum256(a.body)}, nil
+		}
+		<-time.After(100 * time.Millisecond)
+	}
 }
 
 // Submissions of few keys by many clients over two gateways (one on SQLite)
@@ -79,14 +96,13 @@ func TestAccept_IsLinearizablePerKey(t *testing.T) {
 					op := porcupine.Operation{ClientId: c, Input: in}
 					op.Call = int64(time.Since(begin))
 					g := gateways[random.IntN(len(gateways))]
-					a, err := g.try(http.MethodPost, "/jobs", fmt.Sprintf(`{"type":"echo","payload":%d}`, in.body),
-						jsonType, fmt.Sprintf("Idempotency-Key: lin-%d", in.key))
+					out, err := submitted(g, in)
 					if err != nil {
 						t.Errorf("no answer: %v", err)
 						return
 					}
 					op.Return = int64(time.Since(begin))
-					op.Output = reply{a.StatusCode, a.Header.Get("Idempotent-Replayed"), sha256.Sum256(a.body)}
+					op.Output = out
 					mu.Lock()
 					history = append(history, op)
 					mu.Unlock()

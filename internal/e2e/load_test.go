@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,7 @@ import (
 
 // crowd is clients that ask for the paths, each twice a second, until stop.
 // It fails on an answer with a status of 500 or more.
-func crowd(t testing.TB, wg *sync.WaitGroup, g *gateway, clients int, stop <-chan struct{}, paths ...string) {
+func crowd(t testing.TB, wg *sync.WaitGroup, g *gateway, p *pulse, clients int, stop <-chan struct{}, paths ...string) {
 	for c := range clients {
 		wg.Go(func() {
 			ticker := time.NewTicker(500 * time.Millisecond)
@@ -25,13 +26,13 @@ func crowd(t testing.TB, wg *sync.WaitGroup, g *gateway, clients int, stop <-cha
 					return
 				case <-ticker.C:
 				}
-				path := paths[i%len(paths)]
+				path, began := paths[i%len(paths)], time.Now()
 				a, err := g.try(http.MethodGet, path, "")
 				if err != nil {
 					t.Errorf("GET %s: %v", path, err)
 					return
 				}
-				if a.StatusCode >= http.StatusInternalServerError {
+				if a.StatusCode >= http.StatusInternalServerError && (!a.comeAgain() || !p.stopped(began)) {
 					t.Errorf("GET %s: %d %s", path, a.StatusCode, a.body)
 				}
 			}
@@ -40,8 +41,8 @@ func crowd(t testing.TB, wg *sync.WaitGroup, g *gateway, clients int, stop <-cha
 }
 
 // probe asks for /readyz until stop, as a platform does, and fails if an answer
-// takes a second.
-func probe(t testing.TB, wg *sync.WaitGroup, g *gateway, stop <-chan struct{}) *atomic.Int64 {
+// takes a second while the machine did not stand still.
+func probe(t testing.TB, wg *sync.WaitGroup, g *gateway, p *pulse, stop <-chan struct{}) *atomic.Int64 {
 	var ready atomic.Int64
 	wg.Go(func() {
 		impatient := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -53,7 +54,11 @@ func probe(t testing.TB, wg *sync.WaitGroup, g *gateway, stop <-chan struct{}) *
 				return
 			case <-ticker.C:
 			}
+			began := time.Now()
 			response, err := impatient.Get(g.url + "/readyz")
+			if os.IsTimeout(err) && p.stopped(began) {
+				continue // it is asked again
+			}
 			if err != nil {
 				t.Errorf("/readyz: %v", err)
 				continue
@@ -76,8 +81,9 @@ func TestFailure_BR78_SQLiteUnderLoadRefusesNobodyAndSurvivesAKill(t *testing.T)
 	const clients, rounds = 50, 4
 	var asking sync.WaitGroup
 	stop := make(chan struct{})
-	crowd(t, &asking, g, 20, stop, "/jobs/br78-1-3", "/jobs/br78-0-7?wait=1", "/jobs/br78-2-9/result", "/jobs/br78-2-40", "/jobs?limit=5")
-	ready := probe(t, &asking, g, stop)
+	p := newPulse(t)
+	crowd(t, &asking, g, p, 20, stop, "/jobs/br78-1-3", "/jobs/br78-0-7?wait=1", "/jobs/br78-2-9/result", "/jobs/br78-2-40", "/jobs?limit=5")
+	ready := probe(t, &asking, g, p, stop)
 	for round := range rounds {
 		replayed := "false"
 		if round == rounds-1 {
@@ -86,7 +92,7 @@ func TestFailure_BR78_SQLiteUnderLoadRefusesNobodyAndSurvivesAKill(t *testing.T)
 		var submitting sync.WaitGroup
 		for c := range clients {
 			submitting.Go(func() {
-				g.submit(fmt.Sprintf("br78-%d-%d", round, c), effect).want(t, http.StatusAccepted, "Idempotent-Replayed: "+replayed)
+				p.submit(t, g, fmt.Sprintf("br78-%d-%d", round, c), replayed)
 			})
 		}
 		submitting.Wait()
@@ -122,8 +128,15 @@ job_types:
     max_attempts: 1
     sql: {statement: "insert into effects (job) with recursive n (i) as (select 1 union all select i + 1 from n) select {{ .key }} from n where i < 0"}
 `))
-	g.submit("holds", `{"type":"holds"}`).want(t, http.StatusAccepted)
-	testenv.Eventually(t, 0, "the writer is held", func() bool { return g.measured("sekali_jobs_running", `type="holds"`) == 1 })
+	holder, n := "", 0
+	testenv.Eventually(t, 60*time.Second, "the writer is held", func() bool {
+		if n == 0 || g.get("/jobs/" + holder).json(t)["status"] == "failed" { // over before anybody saw it
+			n++
+			holder = fmt.Sprint("holds-", n)
+			persist(t, holder, `{"type":"holds"}`, g)
+		}
+		return g.measured("sekali_jobs_running", `type="holds"`) == 1
+	})
 	const clients = 150
 	var wg sync.WaitGroup
 	for c := range clients {
@@ -136,7 +149,7 @@ job_types:
 		})
 	}
 	wg.Wait()
-	if j := g.finished("holds"); j["status"] != "failed" {
+	if j := g.finished(holder); j["status"] != "failed" {
 		t.Errorf("the job that held the writer is %v", j)
 	}
 	db := beside(t, database)
@@ -149,13 +162,14 @@ func TestFailure_BR76_FewConnectionsServeManyJobs(t *testing.T) {
 	for _, conns := range []int{4, 6} {
 		t.Run(fmt.Sprint(conns, " connections"), func(t *testing.T) {
 			database := testenv.Postgres(t)
-			g := start(t, database, both(t, slowEffects, fmt.Sprintf("database_max_conns: %d\ndispatcher: {slots: 8}", conns)))
+			g := start(t, database, both(t, slowEffects, keptLease, fmt.Sprintf("database_max_conns: %d\ndispatcher: {slots: 8}", conns)))
 			db := beside(t, database)
 			const jobs = 150
 			var asking sync.WaitGroup
 			stop := make(chan struct{})
-			crowd(t, &asking, g, 8, stop, "/jobs/br76-1", "/jobs/br76-100?wait=1", "/jobs?limit=5")
-			ready := probe(t, &asking, g, stop)
+			p := newPulse(t)
+			crowd(t, &asking, g, p, 8, stop, "/jobs/br76-1", "/jobs/br76-100?wait=1", "/jobs?limit=5")
+			ready := probe(t, &asking, g, p, stop)
 			persistAll(t, jobs, func(i int) (string, string) {
 				return fmt.Sprint("br76-", i), `{"type":"effect","payload":{"seconds":0.02}}`
 			}, g)
@@ -338,7 +352,12 @@ func TestFailure_BR05_MemoryDoesNotGrowWithKeys(t *testing.T) {
 	}
 	before := submit(0, 300)
 	const keys = 1500
-	if grown := submit(1, keys) - before; grown > 1024*keys { // twice the key and the business key, kept once
-		t.Errorf("%d keys made the heap grow by %.0f bytes", keys, grown)
+	var grown [3]float64
+	for i := range grown { // what is kept of keys adds up; how the goal moves by itself does not
+		grown[i] = submit(i+1, keys) - before
+		if grown[i] <= float64(1024*keys*(i+1)) { // twice the key and the business key, kept once
+			return
+		}
 	}
+	t.Errorf("each %d keys more, the heap had grown by %.0f bytes", keys, grown)
 }

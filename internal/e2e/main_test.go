@@ -29,7 +29,7 @@ func TestMainJob_FiftyParallelSubmitsOfOneKeyWriteOneInvoice(t *testing.T) {
 		answers := make([]answer, 50)
 		var wg sync.WaitGroup
 		for i := range answers {
-			wg.Go(func() { answers[i], _ = g.try(http.MethodPost, "/jobs", body, jsonType, "Idempotency-Key: order-1001") })
+			wg.Go(func() { answers[i], _ = g.resent("order-1001", body) })
 		}
 		wg.Wait()
 		fresh := 0

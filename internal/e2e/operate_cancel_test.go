@@ -298,7 +298,7 @@ func TestContract_Row102_Failure_BR83_ThreeHundredJobsCancelledAtRandomMoments(t
 			jobs = 120 // one writer takes longer
 		}
 		s := newSink(t)
-		config := both(t, s.types(map[string]string{"slow": "/slow?ms=20"}), "dispatcher: {slots: 64}")
+		config := both(t, s.types(map[string]string{"slow": "/slow?ms=20"}), "dispatcher: {slots: 64}", keptLease)
 		gateways := []*gateway{start(t, database, config)}
 		if !onSQLite(database) {
 			gateways = append(gateways, start(t, database, config))

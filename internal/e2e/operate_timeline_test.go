@@ -158,42 +158,60 @@ func TestContract_Row113_RunningAndReleasedAttempts(t *testing.T) {
 // What was counted is stored at once, once a minute, and when the process ends.
 func TestContract_Row113_ReplaysAndMismatchesAreCounted(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
-		g := start(t, database, "")
-		g.submit("k", `{"type":"echo"}`)
-		g.submit("quiet", `{"type":"echo"}`)
-		g.finished("k")
-		g.finished("quiet")
-		total := func(g *gateway, name string) (n int) {
-			for _, e := range told(g.events(t, "k"), name) {
-				var count int
-				_, _ = fmt.Sscan(fmt.Sprint(data(e)["count"]), &count)
-				n += count
+		for round := range 5 {
+			key, quiet := fmt.Sprint("k-", round), fmt.Sprint("quiet-", round)
+			g := start(t, database, "")
+			repeated(t, g, key, quiet)
+			g.signal(syscall.SIGTERM)
+			g.wait(60 * time.Second)
+			if len(g.logLines("the last report was not stored")) > 0 {
+				continue // an end does not wait for long: this machine was too slow, and it says so
 			}
-			return n
+			g = start(t, database, "")
+			if replays, mismatches := total(t, g, key, "replayed"), total(t, g, key, "mismatch_refused"); replays != 7 || mismatches != 5 {
+				t.Errorf("%d replays and %d mismatches are told of: %v", replays, mismatches, g.events(t, key))
+			}
+			if e := g.events(t, quiet); column(e, "event") != "accepted claimed attempt_succeeded succeeded" {
+				t.Errorf("a job whose key came once: %v", e)
+			}
+			return
 		}
-		g.submit("k", `{"type":"echo"}`).want(t, http.StatusAccepted, "Idempotent-Replayed: true")
-		testenv.Eventually(t, 0, "the first replay is told of soon", func() bool { return total(g, "replayed") == 1 })
-		for range 6 {
-			g.submit("k", `{"type":"echo"}`)
-		}
-		for range 3 {
-			g.isMismatch(t, "k", "body", g.submit("k", `{"type":"echo","payload":2}`))
-		}
-		g.do(http.MethodPost, "/jobs/quiet/retry", "", "Idempotency-Key: k").problem(t, http.StatusUnprocessableEntity, "idempotency-key-reused") // of k
-		g.submit("k", `{"type":"unknown"}`).problem(t, http.StatusUnprocessableEntity, "idempotency-key-reused")
-		if n := len(told(g.events(t, "k"), "replayed")); n != 1 {
-			t.Errorf("%d events within a minute", n)
-		}
-		g.signal(syscall.SIGTERM)
-		g.wait(60 * time.Second)
-		g = start(t, database, "")
-		if replays, mismatches := total(g, "replayed"), total(g, "mismatch_refused"); replays != 7 || mismatches != 5 {
-			t.Errorf("%d replays and %d mismatches are told of: %v", replays, mismatches, g.events(t, "k"))
-		}
-		if e := g.events(t, "quiet"); column(e, "event") != "accepted claimed attempt_succeeded succeeded" {
-			t.Errorf("a job whose key came once: %v", e)
-		}
+		t.Error("no last report was stored")
 	})
+}
+
+// repeated sends seven replays and five mismatches of the key, of which one replay is
+// stored at once.
+func repeated(t *testing.T, g *gateway, key, quiet string) {
+	t.Helper()
+	g.submit(key, `{"type":"echo"}`)
+	g.submit(quiet, `{"type":"echo"}`)
+	g.finished(key)
+	g.finished(quiet)
+	g.submit(key, `{"type":"echo"}`).want(t, http.StatusAccepted, "Idempotent-Replayed: true")
+	testenv.Eventually(t, 0, "the first replay is told of soon", func() bool { return total(t, g, key, "replayed") == 1 })
+	for range 6 {
+		g.submit(key, `{"type":"echo"}`)
+	}
+	for range 3 {
+		g.isMismatch(t, key, "body", g.submit(key, `{"type":"echo","payload":2}`))
+	}
+	g.do(http.MethodPost, "/jobs/"+quiet+"/retry", "", "Idempotency-Key: "+key).problem(t, http.StatusUnprocessableEntity, "idempotency-key-reused") // of the other job
+	g.submit(key, `{"type":"unknown"}`).problem(t, http.StatusUnprocessableEntity, "idempotency-key-reused")
+	if n := len(told(g.events(t, key), "replayed")); n != 1 {
+		t.Errorf("%d events within a minute", n)
+	}
+}
+
+// total is what the events of that name count together.
+func total(t *testing.T, g *gateway, key, name string) (n int) {
+	t.Helper()
+	for _, e := range told(g.events(t, key), name) {
+		var count int
+		_, _ = fmt.Sscan(fmt.Sprint(data(e)["count"]), &count)
+		n += count
+	}
+	return n
 }
 
 func TestContract_Row113_TheLateEndOfAStoppedReplicaIsTold(t *testing.T) {

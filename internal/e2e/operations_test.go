@@ -16,7 +16,7 @@ import (
 // operations are a type of each kind whose payload names the operation. None of
 // them keeps itself from being done twice; a job without a value for its effect
 // fails for good.
-const operations = fastTry + `
+const operations = fastKept + `
 job_types:
   write:
     executor: sql

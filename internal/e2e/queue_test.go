@@ -59,7 +59,7 @@ func (q *queue) change(with func()) {
 }
 
 func (q *queue) config() string {
-	return fmt.Sprintf("job_types: {serial: {executor: http, on_business_key_conflict: queue, http: {url: %q}}}", q.URL)
+	return keptLease + fmt.Sprintf("\njob_types: {serial: {executor: http, on_business_key_conflict: queue, http: {url: %q}}}", q.URL)
 }
 
 func serial(business string) string {

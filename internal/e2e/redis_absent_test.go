@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,20 +60,15 @@ var ailments = map[string][]ailment{
 func TestContract_Row49_WhateverAilsRedisTheServiceIsTheSame(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		r, hold, s := newOwnRedis(t), newGate(t), newSink(t)
-		g := start(t, database, r.config(lockedEffects(t, hold, s)))
-		g.hasRedis()
-		all := ailments["Postgres"]
-		if onSQLite(database) {
-			all = ailments["SQLite"]
+		all, lease := ailments["Postgres"], keptLease
+		if onSQLite(database) { // with a short lease, which no wait for Redis may outlast
+			all, lease = ailments["SQLite"], ""
 		}
+		g := start(t, database, r.config(lockedEffects(t, hold, s), lease))
+		g.hasRedis()
 		written := 0
 		for _, a := range all {
-			through := "through-" + a.name
-			persist(t, through, `{"type":"hold"}`, g)
-			hold.holds(t, through)
-			if r.locked(g.lockOf(through)) == "" {
-				t.Fatal("the job runs without its lock")
-			}
+			through := r.holdingOne(g, hold, "through-"+a.name)
 			usual := g.ordinary(t, "before-"+a.name)
 			before := g.unlocked()
 			a.sickens(r)
@@ -113,16 +109,24 @@ func TestContract_Row49_WhateverAilsRedisTheServiceIsTheSame(t *testing.T) {
 
 // leavesAlone fails if reads of the key wait for a Redis that does not answer,
 // each of them, after so many have. A round of ordinary requests took usual, when
-// all was well.
+// all was well. The slowest ones are left out: a machine that stands still for a
+// while makes a few reads slow, and a wait for Redis makes all of them slow.
 func (g *gateway) leavesAlone(t testing.TB, key string, usual time.Duration) {
 	t.Helper()
-	const reads = 2 * ordinaryJobs // half as many as there are requests in a round
-	asked := time.Now()
+	const reads, quickest = 2 * ordinaryJobs, 40 // half as many as there are requests in a round
+	var each []time.Duration
 	for range reads {
+		asked := time.Now()
 		g.get("/jobs/"+key).want(t, http.StatusOK)
+		each = append(each, time.Since(asked))
 	}
-	if took := time.Since(asked); took > usual+reads*50*time.Millisecond {
-		t.Errorf("%d reads took %v", reads, took)
+	slices.Sort(each)
+	took := time.Duration(0)
+	for _, one := range each[:quickest] {
+		took += one
+	}
+	if took > usual+quickest*50*time.Millisecond {
+		t.Errorf("the quickest %d of %d reads took %v: %v", quickest, reads, took, each)
 	}
 }
 
@@ -328,7 +332,7 @@ func TestFailure_Q15_Q18_AStormInRedisLosesNoJobAndLeaksNoConnection(t *testing.
 		r := newOwnRedis(t)
 		forbid := func() { r.command("acl", "setuser", "default", "-@pubsub") }
 		forbid()
-		g := start(t, database, r.config(effects, "job_types: {effect: {lock: key}}"))
+		g := start(t, database, r.config(effects, keptLease, "job_types: {effect: {lock: key}}"))
 		g.hasRedis()
 		persistAll(t, 50, func(i int) (string, string) { return fmt.Sprint("calm-", i), effect }, g)
 		db := beside(t, database)

@@ -17,6 +17,13 @@ import (
 	"github.com/sekali/sekali/internal/testenv"
 )
 
+// all returns the calls so far.
+func (s *sink) all() []hit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.hits)
+}
+
 // persist submits as a client should: to one gateway after the other, with the
 // same key, until it is told that the job is accepted.
 func persist(t testing.TB, key, body string, gateways ...*gateway) answer {
@@ -131,7 +138,7 @@ func TestFailure_BR45_Q29_ThreeReplicasClaimEachJobOnce(t *testing.T) {
 		t.Errorf("%d jobs succeeded with their first attempt, want %d", n, jobs)
 	}
 	calls := map[string]int{}
-	for _, h := range s.hits {
+	for _, h := range s.all() {
 		calls[h.header.Get("Sekali-Key")]++
 	}
 	if s.count() != jobs || len(calls) != jobs {

@@ -243,7 +243,7 @@ job_types:
 func TestFailure_BR63_TheEndOfATimeIsRecordedInTime(t *testing.T) {
 	onEngines(t, func(t *testing.T, database string) {
 		s := newSink(t)
-		config := both(t, s.types(map[string]string{"slow": "/slow?ms=20000"}), "defaults: {timeout: 3s, backoff: {base: 60s, cap: 60s}}")
+		config := both(t, s.types(map[string]string{"slow": "/slow?ms=20000"}), keptLease, "defaults: {timeout: 3s, backoff: {base: 60s, cap: 60s}}")
 		g := start(t, database, config)
 		g.submit("br63", `{"type":"slow"}`).want(t, http.StatusAccepted)
 		testenv.Eventually(t, 0, "the call came", func() bool { return len(s.of("br63")) == 1 })

@@ -123,7 +123,7 @@ func TestFailure_BR62_AKillInTheMidstOfTheQuestionAsksAgain(t *testing.T) {
 func TestFailure_BR62_AnSQLJobIsNeverUnknown(t *testing.T) {
 	t.Parallel()
 	database := testenv.Postgres(t)
-	config := both(t, fastTry, slowEffects)
+	config := both(t, fastTry, slowEffects, longerLease)
 	g := start(t, database, config)
 	db := beside(t, database)
 	g.submit("once", `{"type":"effect","payload":{"seconds":3},"max_attempts":1}`).want(t, http.StatusAccepted)

@@ -82,7 +82,8 @@ func TestExampleWorkers_SayHowEachJobEnded(t *testing.T) {
 
 func TestContract_Row102_AnExampleWorkerStopsACancelledJob(t *testing.T) {
 	onEachExampleWorker(t, func(t *testing.T, kind, database string) {
-		g := start(t, database, forExampleWorkers(t, 3*time.Second))
+		const lease = 9 * time.Second // the cancel comes within it, and a third of it later the heartbeat
+		g := start(t, database, forExampleWorkers(t, lease))
 		startWorker(t, kind, g.url, "SLOTS=1")
 		g.submit("endless", `{"type":"sleep","payload":{"seconds":600}}`)
 		g.became(t, "endless", "processing")

@@ -14,7 +14,8 @@ import (
 // workInGo is a worker with one slot that uses the client for Go: it claims a job,
 // does it, and completes it, until ctx is done.
 func (c *chaos) workInGo(ctx context.Context, n int) {
-	gateway, err := face.New(c.front.URL, face.WithHTTPClient(&http.Client{Transport: client.Transport}))
+	// A gateway that starts takes longer than the usual retries may: ctx ends them.
+	gateway, err := face.New(c.front.URL, face.WithHTTPClient(&http.Client{Transport: client.Transport}), face.WithRetries(1000))
 	if err != nil {
 		c.t.Error(err)
 		return

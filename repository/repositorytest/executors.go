@@ -168,6 +168,8 @@ func testTallies(t *testing.T, w World) {
 	if other := overview(t, w).Types["other"].Ended; other.Succeeded != 4 || other.Mean != 2*time.Hour || other.P95 < time.Hour || other.P95 > 2*time.Hour {
 		t.Errorf("the other type: %+v", other)
 	}
+	// If a minute began between the reports, rows of two would become equal.
+	execute(t, w, `delete from attempt_tallies where minute < (select max(minute) from attempt_tallies)`)
 	execute(t, w, `update attempt_tallies set minute = $1`, stored(w, -61*time.Minute))
 	if o := overview(t, w); len(o.Types) != 0 {
 		t.Errorf("after an hour: %+v", o.Types[kind])

@@ -62,7 +62,11 @@ func raceAccept(t *testing.T, w World) {
 		together(50, func(i int) {
 			body := fmt.Sprintf(`{"body":%d}`, i%2)
 			s := submission(w, key, body)
-			receipt, err := w.Repo.Accept(t.Context(), s)
+			var receipt job.Receipt
+			err := patiently(func() (err error) {
+				receipt, err = w.Repo.Accept(t.Context(), s)
+				return err
+			})
 			if err != nil {
 				t.Errorf("accept: %v", err)
 				return
@@ -92,7 +96,12 @@ func raceReplicas(t *testing.T, w World) {
 	all := repos(w)
 	var fresh atomic.Int64
 	together(30, func(i int) {
-		receipt, err := all[i%len(all)].Accept(t.Context(), submission(w, "k", `{}`))
+		s := submission(w, "k", `{}`)
+		var receipt job.Receipt
+		err := patiently(func() (err error) {
+			receipt, err = all[i%len(all)].Accept(t.Context(), s)
+			return err
+		})
 		if err != nil {
 			t.Errorf("accept: %v", err)
 		}
@@ -148,7 +157,12 @@ func raceWinnerRollsBack(t *testing.T, w World) {
 		for range 8 {
 			done.Go(func() {
 				waiting <- struct{}{}
-				receipt, err := w.Repo.Accept(t.Context(), submission(w, string(key), `{}`))
+				s := submission(w, string(key), `{}`)
+				var receipt job.Receipt
+				err := patiently(func() (err error) {
+					receipt, err = w.Repo.Accept(t.Context(), s)
+					return err
+				})
 				if err != nil {
 					failed.Add(1)
 					t.Errorf("accept: %v", err)

@@ -82,7 +82,11 @@ func raceDoubleClick(t *testing.T, w World) {
 		var fresh atomic.Int64
 		together(8, func(i int) {
 			req := operatorRequest(fmt.Sprint("op ", round), "/jobs/"+string(from.Key)+"/retry")
-			receipt, err := all[i%len(all)].Retry(t.Context(), req, from.Key)
+			var receipt job.Receipt
+			err := patiently(func() (err error) {
+				receipt, err = all[i%len(all)].Retry(t.Context(), req, from.Key)
+				return err
+			})
 			if err != nil || string(receipt.Record.Response.Body) != "generation 2" {
 				t.Errorf("%+v, %v", receipt, err)
 			}

@@ -1,6 +1,7 @@
 package repositorytest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -221,8 +222,10 @@ func testClock(t *testing.T, w World) {
 }
 
 func testSchema(t *testing.T, w World) {
-	if err := errors.Join(w.Repo.CheckSchema(t.Context()), w.Repo.Ping(t.Context()), w.Repo.Migrate(t.Context())); err != nil {
-		t.Fatal(err)
+	for _, call := range []func(context.Context) error{w.Repo.CheckSchema, w.Repo.Ping, w.Repo.Migrate} {
+		if err := patiently(func() error { return call(t.Context()) }); err != nil {
+			t.Fatal(err)
+		}
 	}
 	steps, err := w.Repo.Migrations(t.Context())
 	if err != nil || len(steps) == 0 || steps[0].Version != 1 || steps[0].AppliedAt.IsZero() {

@@ -125,7 +125,12 @@ func testForgottenRace(t *testing.T, w World) {
 	for range callers {
 		wg.Go(func() {
 			for n := range keys {
-				receipt, err := w.Repo.Accept(t.Context(), submission(w, fmt.Sprint("k", n), `{}`))
+				s := submission(w, fmt.Sprint("k", n), `{}`)
+				var receipt job.Receipt
+				err := patiently(func() (err error) {
+					receipt, err = w.Repo.Accept(t.Context(), s)
+					return err
+				})
 				if err != nil || receipt.Record.State != idempotency.Completed {
 					t.Errorf("%+v, %v", receipt.Record, err)
 				}

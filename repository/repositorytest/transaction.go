@@ -309,7 +309,7 @@ func testTxStarvation(t *testing.T, w World) {
 	if j := now(t, w, all[0].Key); j.Status != job.Processing {
 		t.Errorf("job: %+v", j)
 	}
-	if err := errors.Join(w.Repo.Ping(t.Context()), w.Repo.CheckSchema(t.Context())); err != nil {
+	if err := errors.Join(patiently(func() error { return w.Repo.Ping(t.Context()) }), patiently(func() error { return w.Repo.CheckSchema(t.Context()) })); err != nil {
 		t.Error(err)
 	}
 	close(end)

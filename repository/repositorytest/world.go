@@ -144,12 +144,7 @@ func ofType(t job.Type) func(*job.Submission) {
 // the clock, which keeps to milliseconds: jobs of one millisecond have no order.
 func accept(t *testing.T, w World, s job.Submission) job.Job {
 	t.Helper()
-	began := w.Repo.Clock().Now()
-	defer func() {
-		for !w.Repo.Clock().Now().After(began) {
-			runtime.Gosched() // for less than a millisecond
-		}
-	}()
+	defer passes(w, w.Repo.Clock().Now())
 	receipt, err := w.Repo.Accept(t.Context(), s)
 	if err != nil {
 		t.Fatalf("accept %s: %v", s.Request.Key, err)
@@ -158,6 +153,13 @@ func accept(t *testing.T, w World, s job.Submission) job.Job {
 		t.Fatalf("accept %s: not fresh: %+v", s.Request.Key, receipt)
 	}
 	return receipt.Job
+}
+
+// passes waits until the clock has passed the time, which is about now.
+func passes(w World, at time.Time) {
+	for !w.Repo.Clock().Now().After(at) {
+		runtime.Gosched() // for a millisecond or two
+	}
 }
 
 // acceptN accepts n jobs, numbered in the order in which they are to be claimed.
@@ -319,6 +321,20 @@ func eventually(t *testing.T, check func() bool) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// patiently makes a call again that was given up for want of time: on a machine that
+// stood still a second or less is soon over. What is refused at once is not.
+func patiently(call func() error) (err error) {
+	for range 20 {
+		began := time.Now() //nolint:forbidigo // what is measured is the patience of the repository
+		err = call()
+		late := errors.As(err, new(*idempotency.InProgressError)) || errors.Is(err, job.ErrUnavailable)
+		if !late || time.Since(began) < 500*time.Millisecond {
+			break
+		}
+	}
+	return err
 }
 
 // within says whether two times are close enough for two readings of one clock.
