@@ -18,8 +18,9 @@ func (serveCommand) Help() string {
 variable too, such as SEKALI_LISTEN and DATABASE_URL.
 
 While it serves, SIGTERM or SIGINT lets running jobs end (dispatcher.shutdown_grace), hands back the others, and
-the exit code is 0; so it is where it still waits for its database. A second one ends the process at once, with a line in the log and by that signal (143 or 130 in shells):
-what was running is then taken up again as after a crash.
+the exit code is 0; so it is while it still waits for its database. A second one ends the process at once, with a
+line in the log and by that signal (143 or 130 in shells): what was running is then taken up again as after a
+crash.
 
   sekali serve
   sekali serve --config sekali.yaml --listen 127.0.0.1:9000

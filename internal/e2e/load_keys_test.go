@@ -19,15 +19,6 @@ const (
 	freshJobs  = 100
 )
 
-// patient fails unless the effect is accepted. Who is told to come again, as one of a
-// hundred may be, does so; whether its first try was stored, nobody can say then.
-func patient(t testing.TB, g *gateway, key, replayed string) answer {
-	if a := g.submit(key, effect); !a.comeAgain() {
-		return a.want(t, http.StatusAccepted, "Idempotent-Replayed: "+replayed)
-	}
-	return persist(t, key, effect, g)
-}
-
 // Not parallel: a hundred clients, and it looks at how long others take.
 func TestFailure_BR07_OneKeyThatEverybodyRepeats(t *testing.T) {
 	server := private(t)
@@ -39,11 +30,11 @@ func TestFailure_BR07_OneKeyThatEverybodyRepeats(t *testing.T) {
 		return pass
 	})
 	g := start(t, w.url, effects)
-	db := beside(t, database)
+	db, p := beside(t, database), newPulse(t)
 
 	var first atomic.Pointer[answer]
 	repeat := func() {
-		a := patient(t, g, "hot", "*")
+		a := p.submit(t, g, "hot", "*")
 		if !first.CompareAndSwap(nil, &a) && !bytes.Equal(a.body, first.Load().body) {
 			t.Errorf("another answer: %s, not %s", a.body, first.Load().body)
 		}
@@ -59,7 +50,7 @@ func TestFailure_BR07_OneKeyThatEverybodyRepeats(t *testing.T) {
 	took := make([]time.Duration, 0, freshJobs)
 	for i := range freshJobs {
 		began := time.Now()
-		patient(t, g, fmt.Sprint("fresh-", i), "false")
+		p.submit(t, g, fmt.Sprint("fresh-", i), "false")
 		took = append(took, time.Since(began))
 	}
 	wg.Wait()

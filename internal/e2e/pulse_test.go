@@ -55,13 +55,12 @@ func (p *pulse) stopped(since time.Time) bool {
 
 // submit fails unless the effect is accepted. A machine that stood still excuses that the
 // client is to come again; whether its first try was stored, nobody can say then.
-func (p *pulse) submit(t testing.TB, g *gateway, key, replayed string) {
+func (p *pulse) submit(t testing.TB, g *gateway, key, replayed string) answer {
 	for {
 		began := time.Now()
 		a := g.submit(key, effect)
 		if !a.comeAgain() || !p.stopped(began) {
-			a.want(t, http.StatusAccepted, "Idempotent-Replayed: "+replayed)
-			return
+			return a.want(t, http.StatusAccepted, "Idempotent-Replayed: "+replayed)
 		}
 		replayed = "*"
 	}
