@@ -57,6 +57,7 @@ func parseBase(text string) (*url.URL, error) {
 	if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
 		return nil, fmt.Errorf("client: %q is not the address of a gateway, such as http://127.0.0.1:8080", base.Redacted())
 	}
+	base.Host = strings.TrimSuffix(base.Host, ":") // as net/http has it in its requests
 	if port := base.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return nil, fmt.Errorf("client: %q has no port from 1 to 65535", base.Redacted())

@@ -21,6 +21,9 @@ func TestNew_RefusesWhatIsNoAddress(t *testing.T) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
+	if _, err := client.New("http://x:"); err != nil { // an empty port is that of the scheme
+		t.Error(err)
+	}
 	for _, option := range []client.Option{
 		client.WithToken("secret\n"), client.WithToken("secret secret"), client.WithRetries(-1), client.WithHTTPClient(nil), client.WithUserAgent("a\r\nb: c"),
 	} {

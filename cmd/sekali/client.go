@@ -55,7 +55,7 @@ func (f clientFlags) connect(retries int, pause time.Duration) (*client.Client, 
 	}
 	if _, err := client.New(f.URL); err != nil {
 		// The address is not told: a password may be anywhere in a wrong one.
-		return nil, &usageError{f.urlSource() + " must be an http:// or https:// address without ? and #, with a port up to 65535, such as http://127.0.0.1:8080"}
+		return nil, &usageError{f.urlSource() + " must be an http:// or https:// address without ? and #, with a port from 1 to 65535, such as http://127.0.0.1:8080"}
 	}
 	c, err := client.New(f.URL, client.WithToken(f.Token), client.WithRetries(retries), client.WithLongestPause(pause), client.WithUserAgent("sekali-cli/"+version))
 	if err != nil {

@@ -42,6 +42,9 @@ func TestWrongUse_WhatWasGivenIsEmpty(t *testing.T) {
 		}
 		has(t, notes, want, "; type: sekali "+line[0])
 	}
+	if _, notes, code := run("cancel", "--url", d.URL, "--created-before=-24h"); code != 2 || !strings.Contains(notes, "must not be negative") {
+		t.Errorf("all jobs that are: exit code %d: %s", code, notes)
+	}
 	if asked := d.requests(); len(asked) != 0 {
 		t.Errorf("asked %+v", asked)
 	}
@@ -61,7 +64,7 @@ func TestWrongUse_NamesTheVariable(t *testing.T) {
 	}{
 		{[]string{"executors"}, "sekali: executors: SEKALI_URL must be an http:// or https:// address"},
 		{[]string{"list"}, "sekali: list: SEKALI_URL must be"},
-		{[]string{"executors", "--url", "http://127.0.0.1:99999"}, "with a port up to 65535"},
+		{[]string{"executors", "--url", "http://127.0.0.1:99999"}, "with a port from 1 to 65535"},
 		{[]string{"executors", "--url", "foo"}, "sekali: executors: --url must be an http:// or https:// address"},
 		{[]string{"executors", "--url", nowhere}, "sekali: executors: SEKALI_TOKEN: a token has printable ASCII"},
 		{[]string{"executors", "--url", nowhere, "--token", "b canary"}, "sekali: executors: --token: a token has printable ASCII"},

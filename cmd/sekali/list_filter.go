@@ -26,9 +26,13 @@ type filterFlags struct {
 // moment is a time that may be given as a span before now.
 type moment struct{ time.Time }
 
-// UnmarshalText reads a time or a span.
+// UnmarshalText reads a time or a span. One that is negative is a time to come: all
+// jobs were accepted before it, and who writes so means the past.
 func (m *moment) UnmarshalText(text []byte) error {
 	if ago, err := time.ParseDuration(string(text)); err == nil {
+		if ago < 0 {
+			return &usageError{notNegative + ": 24h is 24 hours ago"}
+		}
 		m.Time = time.Now().Add(-ago).UTC()
 		return nil
 	}

@@ -262,6 +262,11 @@ func TestClient_Unreachable(t *testing.T) {
 			has(t, notes, "cannot be reached", nowhere, "SEKALI_URL")
 		})
 	}
+	_, notes, code := run("submit", "pay", "--key", "k", "--url", nowhere)
+	if code != 4 {
+		t.Errorf("submit: exit code %d", code)
+	}
+	has(t, notes, "the same command makes no second one: give it again")
 }
 
 func TestClient_WrongUse(t *testing.T) {

@@ -61,7 +61,7 @@ func readSpan(from *kong.DecodeContext, to reflect.Value) error {
 	span, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return &usageError{fmt.Sprintf("must be a length of time such as 30s, 10m or 720h, and is %q", text)}
+		return &usageError{fmt.Sprintf("must be a length of time such as 30s, 10m or 720h, at most 2562047h, and is %q", text)}
 	case span < 0:
 		return &usageError{notNegative}
 	}

@@ -132,7 +132,7 @@ func nodeOf(err error) *kong.Node {
 var (
 	missingWords = regexp.MustCompile(`^(missing flags|missing positional|expected ("|one of))`)
 	nearMiss     = regexp.MustCompile(`, did you mean .*\?$`)
-	noValue      = regexp.MustCompile(`^(--[a-z-]+): .*\(<EOL>\)$`)
+	noValue      = regexp.MustCompile(`^(--[a-z-]+): .*\((?:<EOL>\)$|long flag\))`)
 	noNumber     = regexp.MustCompile(`^(--[a-z-]+): expected a valid 64 bit int but got (".*")$`)
 	dashFirst    = regexp.MustCompile(`^(--[a-z-]+): expected (\w+) value but got "(-.*)" \(short flag\)`)
 	mustBe       = regexp.MustCompile(`^(--[a-z-]+): (must )`)

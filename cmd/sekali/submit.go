@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -73,6 +74,10 @@ func (c submitCommand) one(ctx context.Context, t terminal) error {
 		r = waiting(r, c.Wait)
 	}
 	got, err := c.send(ctx, r)
+	var lost *unreachableError
+	if errors.As(err, &lost) { // an answer may be what was lost
+		lost.advice += " If the job was accepted, the same command makes no second one: give it again."
+	}
 	if err != nil {
 		return err
 	}
